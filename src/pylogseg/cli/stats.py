@@ -12,6 +12,7 @@ from pylogseg.cli.losses import report_losses
 from pylogseg.cli.streams import say
 from pylogseg.cli.tops import print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.format.columns import to_row
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import payload_text
 from pylogseg.format.words import size_text
@@ -20,7 +21,6 @@ from pylogseg.inspect.stats.groups import (
     TIME_TYPES,
     StatsGroup,
     codec_name,
-    stats_row,
     total,
     units_of,
     units_since,
@@ -151,7 +151,7 @@ def stats(
     damage |= report_losses(LogReader.of(log, (0, OPEN_END), (since, until), ReadOptions()) for log in chosen.logs())
     if as_json:
         for group in groups:
-            common.print_json({**stats_row(group), **tops_row(group, max_decompressed_bytes)})
+            common.print_json({**to_row(group, group.columns), **tops_row(group, max_decompressed_bytes)})
     else:
         _print_all(groups, by, gaps)
         print_tops(groups, max_decompressed_bytes)

@@ -95,12 +95,14 @@ TABLES = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "i
 _SIZES = (
     TableColumn("count", "int64", "sizes"),
     TableColumn("total", "int64", "their sum", "bytes"),
-    TableColumn("min", "int64", "the smallest", "bytes"),
-    TableColumn("mean", "float64", "their mean", "bytes"),
-    TableColumn("p50", "int64", "percentiles: at most 6 % too high", "bytes"),
-    TableColumn("p90", "int64", "as `p50`", "bytes"),
-    TableColumn("p99", "int64", "as `p50`", "bytes"),
-    TableColumn("max", "int64", "the largest", "bytes"),
+    TableColumn("min", "int64", "the smallest", "bytes", source="known_least"),
+    TableColumn("mean", "float64", "their mean", "bytes", source="rounded_mean"),
+    TableColumn(
+        "p50", "int64", "percentiles: at most 6 % too high", "bytes", source=lambda sizes: sizes.percentile(50)
+    ),
+    TableColumn("p90", "int64", "as `p50`", "bytes", source=lambda sizes: sizes.percentile(90)),
+    TableColumn("p99", "int64", "as `p50`", "bytes", source=lambda sizes: sizes.percentile(99)),
+    TableColumn("max", "int64", "the largest", "bytes", source="known_largest"),
 )
 _CODEC = (
     TableColumn("batches", "int64", "their number"),
@@ -108,58 +110,70 @@ _CODEC = (
     TableColumn("storedBytes", "int64", "whole batches in the files", "bytes"),
     TableColumn("bodyBytes", "int64", "their records, compressed", "bytes"),
     TableColumn("rawBytes", "int64", "their records, decompressed", "bytes"),
-    TableColumn("ratio", "float64", "decompressed to compressed"),
+    TableColumn("ratio", "float64", "decompressed to compressed", source="rounded_ratio"),
 )
 _MISSING = (
     TableColumn("markers", "int64", "used by control records"),
-    TableColumn("belowLogStart", "int64", "deleted by retention or a client"),
-    TableColumn("belowLogStartStillInFiles", "int64", "of these"),
+    TableColumn("belowLogStart", "int64", "deleted by retention or a client", source="below_start"),
+    TableColumn("belowLogStartStillInFiles", "int64", "of these", source="still_there"),
     TableColumn("compaction", "int64", "removed by the cleaner"),
     TableColumn("damage", "int64", "in batches that cannot be read"),
     TableColumn("unexplained", "int64", "between two batches, without a trace of the reason"),
-    TableColumn("notLookedAt", "int64", "in segments without a key"),
+    TableColumn("notLookedAt", "int64", "in segments without a key", source="unread"),
 )
 _RANGE = (
-    TableColumn("partition", "string", "its name"),
-    TableColumn("first", "int64", "missing offset"),
-    TableColumn("last", "int64", "missing offset, inclusive"),
-    TableColumn("count", "int64", "of offsets"),
+    TableColumn("partition", "string", "its name", source="name"),
+    TableColumn("first", "int64", "missing offset", source="first_offset"),
+    TableColumn("last", "int64", "missing offset, inclusive", source=lambda missing: missing.end_offset - 1),
+    TableColumn("count", "int64", "of offsets", source=lambda missing: missing.end_offset - missing.first_offset),
     TableColumn("reason", "string", "as in `missingOffsets`"),
 )
 
-#: What `stats` counts, of a partition, a topic or all together. In a range of time, nothing is said of what is missing.
+#: What `stats` counts, of a partition, a topic or all together.
 STATS = (
     TableColumn("name", "string", "of the partition or topic; `all`"),
     TableColumn("partitions", "int32", "their number"),
-    TableColumn("segments", "int32", "their number"),
-    TableColumn("size", "int64", "of the segments", "bytes"),
-    TableColumn("batches", "int64", "their number"),
-    TableColumn("emptyBatches", "int64", "batches whose records the cleaner removed"),
-    TableColumn("controlBatches", "int64", "batches of control records"),
-    TableColumn("transactionalBatches", "int64", "batches of transactions, markers among them"),
-    TableColumn("records", "int64", "without control records"),
-    TableColumn("controlRecords", "map<string, int64>", "by type"),
+    TableColumn("segments", "int32", "their number", source="stats.segments"),
+    TableColumn("size", "int64", "of the segments", "bytes", source="stats.size_bytes"),
+    TableColumn("batches", "int64", "their number", source="stats.batches"),
+    TableColumn("emptyBatches", "int64", "batches whose records the cleaner removed", source="stats.empty_batches"),
+    TableColumn("controlBatches", "int64", "batches of control records", source="stats.control_batches"),
+    TableColumn(
+        "transactionalBatches",
+        "int64",
+        "batches of transactions, markers among them",
+        source="stats.transactional_batches",
+    ),
+    TableColumn("records", "int64", "without control records", source="stats.records"),
+    TableColumn("controlRecords", "map<string, int64>", "by type", source="markers"),
     TableColumn("codecs", "map<string, struct>", "by codec", fields=_CODEC),
     TableColumn("magics", "map<string, int64>", "batches by version of the format"),
-    TableColumn("timestampTypes", "map<string, int64>", "batches by type of their timestamps"),
-    TableColumn("leastTimestamp", "timestamp", "the least of the records"),
-    TableColumn("largestTimestamp", "timestamp", "the largest of the records"),
-    TableColumn("recordBytes", "struct", "keys and values, without framing", fields=_SIZES),
-    TableColumn("keyBytes", "struct", "keys", fields=_SIZES),
-    TableColumn("valueBytes", "struct", "values", fields=_SIZES),
-    TableColumn("nullKeys", "int64", "records without a key"),
-    TableColumn("distinctKeys", "int64", "different keys"),
-    TableColumn("distinctKeysExact", "bool", "false: an estimate, within about 1 %"),
-    TableColumn("tombstones", "int64", "records with a key and without a value"),
-    TableColumn("headers", "int64", "of all records"),
+    TableColumn("timestampTypes", "map<string, int64>", "batches by type of their timestamps", source="time_types"),
+    TableColumn("leastTimestamp", "timestamp", "the least of the records", source="stats.least_timestamp"),
+    TableColumn("largestTimestamp", "timestamp", "the largest of the records", source="stats.largest_timestamp"),
+    TableColumn(
+        "recordBytes", "struct", "keys and values, without framing", fields=_SIZES, source="stats.record_sizes"
+    ),
+    TableColumn("keyBytes", "struct", "keys", fields=_SIZES, source="stats.key_sizes"),
+    TableColumn("valueBytes", "struct", "values", fields=_SIZES, source="stats.value_sizes"),
+    TableColumn("nullKeys", "int64", "records without a key", source="stats.null_keys"),
+    TableColumn("distinctKeys", "int64", "different keys", source="stats.keys.count"),
+    TableColumn("distinctKeysExact", "bool", "false: an estimate, within about 1 %", source="stats.keys.is_exact"),
+    TableColumn("tombstones", "int64", "records with a key and without a value", source="stats.tombstones"),
+    TableColumn("headers", "int64", "of all records", source="stats.headers"),
     TableColumn("producers", "int32", "different producer ids"),
     TableColumn(
         "dirtyRatio", "float64", "share of the bytes of sealed segments that is not cleaned; null without a cleaner"
     ),
-    TableColumn("missingOffsets", "struct", "by reason", fields=_MISSING),
-    TableColumn("missingRanges", "list<struct>", "of offsets", fields=_RANGE),
-    TableColumn("missingRangesNotListed", "int64", "ranges that are only counted"),
+    TableColumn("missingOffsets", "struct", "by reason", fields=_MISSING, source="missing"),
+    TableColumn("missingRanges", "list<struct>", "of offsets", fields=_RANGE, source="ranges"),
+    TableColumn("missingRangesNotListed", "int64", "ranges that are only counted", source="unlisted"),
     TableColumn("gaps", "list<string>", "damage, and ranges without a trace of the reason"),
+)
+
+#: The same of a range of time: nothing is missing there.
+STATS_OF_RANGE = tuple(
+    column for column in STATS if not column.name.startswith("missing") and column.name != "dirtyRatio"
 )
 
 _RECORDS = TableColumn("records", "int64", "without control records")

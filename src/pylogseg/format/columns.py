@@ -37,6 +37,7 @@ _SPARK_TYPES: dict[ColumnType, str] = {
     "map<string, int64>": "map<string, bigint>",
     "map<string, struct>": "map<string, {}>",
 }
+_Reader = tuple[str, Callable[[Any], Any], tuple["TableColumn", ...], bool]
 _PLAIN = frozenset((type(None), bool, int, float, str))
 #: Name of a column whose entries stand in the row itself, such as the counts of a command.
 SPREAD = "*"
@@ -99,13 +100,15 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 # ---- rows ----
 
 
-def to_row(value: Any) -> dict[str, Any]:
+def to_row(value: Any, columns: tuple[TableColumn, ...] | None = None) -> dict[str, Any]:
     """Return a result, or a part of one, as its line of ``--json``.
 
     Parameters
     ----------
     value : object
         Such as a `Gap`, an `Audit` or one of its partitions, or a result of `pylogseg.offline`.
+    columns : tuple of TableColumn, optional
+        Other columns than those that its class declares.
 
     Returns
     -------
@@ -114,10 +117,10 @@ def to_row(value: Any) -> dict[str, Any]:
     """
     kind: Any = type(value)
     row: dict[str, Any] = {}
-    for name, read, is_optional in _readers(kind):
+    for name, read, fields, is_optional in _readers_of(kind) if columns is None else _readers(columns):
         part = read(value)
         if type(part) not in _PLAIN:
-            part = to_json(part)
+            part = _with_fields(part, fields) if fields else to_json(part)
         if name == SPREAD:
             row.update(part)
         elif part or not is_optional:
@@ -141,9 +144,22 @@ def to_json(value: Any) -> Any:
     return str(value) if isinstance(value, Exception) else value
 
 
+def _with_fields(value: Any, fields: tuple[TableColumn, ...]) -> Any:
+    if isinstance(value, dict):
+        return {name: part if type(part) in _PLAIN else _with_fields(part, fields) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_fields(part, fields) for part in value]
+    return to_row(value, fields)
+
+
 @functools.cache
-def _readers(kind: type) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
-    return tuple((column.name, _reader(column), column.is_optional) for column in get_columns(kind))
+def _readers_of(kind: type) -> tuple[_Reader, ...]:
+    return _readers(get_columns(kind))
+
+
+@functools.cache
+def _readers(columns: tuple[TableColumn, ...]) -> tuple[_Reader, ...]:
+    return tuple((column.name, _reader(column), column.fields, column.is_optional) for column in columns)
 
 
 def _reader(column: TableColumn) -> Callable[[Any], Any]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pylogseg.disk.columns import STATS, STATS_OF_RANGE
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.codecs import CODEC_NAMES
+from pylogseg.format.columns import TableColumn
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.missing import MAX_LISTED, MissingCounts, MissingOffsets, MissingRange
-from pylogseg.inspect.stats.segment import Stats
-from pylogseg.inspect.stats.sketch import Histogram
+from pylogseg.inspect.stats.segment import CodecStats, Stats
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS, clusters_of, fallbacks_of
@@ -36,6 +37,47 @@ class StatsGroup:
     is_whole: bool = True
     dirty_bytes: int = 0  #: Not cleaned, of `sealed_bytes`: those of logs that the cleaner's checkpoint names.
     sealed_bytes: int = 0
+
+    @property
+    def columns(self) -> tuple[TableColumn, ...]:
+        """The columns of its row."""
+        return STATS if self.is_whole else STATS_OF_RANGE
+
+    @property
+    def markers(self) -> dict[str, int]:
+        """Control records by type."""
+        return dict(sorted(self.stats.markers.items()))
+
+    @property
+    def codecs(self) -> dict[str, CodecStats]:
+        """Batches by name of the codec."""
+        return {codec_name(number): codec for number, codec in sorted(self.stats.codecs.items())}
+
+    @property
+    def magics(self) -> dict[str, int]:
+        """Batches by version of the format."""
+        return {str(magic): count for magic, count in sorted(self.stats.magics.items())}
+
+    @property
+    def time_types(self) -> dict[str, int]:
+        """Batches by name of the type of their timestamps."""
+        return {TIME_TYPES[kind]: count for kind, count in sorted(self.stats.time_types.items())}
+
+    @property
+    def producers(self) -> int:
+        """Number of producer ids."""
+        return len(self.stats.producers)
+
+    @property
+    def dirty_ratio(self) -> float | None:
+        """Share of the bytes of sealed segments that is not cleaned; None without a cleaner."""
+        return round(self.dirty_bytes / self.sealed_bytes, 3) if self.sealed_bytes else None
+
+    @property
+    def gaps(self) -> list[str]:
+        """Damage, and ranges without a trace of the reason."""
+        unexplained = (str(missing) for missing in self.ranges if missing.reason == "unexplained")
+        return [*map(str, self.stats.gaps), *unexplained]
 
     def add(self, name: str, rows: Iterable[Stats], log_start_offset: int, is_cleaned: bool) -> None:
         """Add a partition: the counts of its segments, in order, consumed one at a time."""
@@ -148,89 +190,6 @@ def _compacted(disk: Disk, notes: list[str] | None) -> set[str]:
     return named | {t for t, settings in INTERNAL_TOPICS.items() if settings.get("cleanup_policy") == "compact"}
 
 
-def _sizes(histogram: Histogram) -> dict[str, Any]:
-    known = histogram.count > 0
-    return {
-        "count": histogram.count,
-        "total": histogram.total,
-        "min": histogram.least if known else None,
-        "mean": None if histogram.mean is None else round(histogram.mean, 2),
-        **{f"p{percent}": histogram.percentile(percent) for percent in (50, 90, 99)},
-        "max": histogram.largest if known else None,
-    }
-
-
 def codec_name(number: int) -> str:
     """Return the name of a codec, or its number if it is unknown."""
     return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"
-
-
-def stats_row(group: StatsGroup) -> dict[str, Any]:
-    """Return the columns `STATS` of a group; times are in ms."""
-    stats = group.stats
-    return {
-        "name": group.name,
-        "partitions": group.partitions,
-        "segments": stats.segments,
-        "size": stats.size_bytes,
-        "batches": stats.batches,
-        "emptyBatches": stats.empty_batches,
-        "controlBatches": stats.control_batches,
-        "transactionalBatches": stats.transactional_batches,
-        "records": stats.records,
-        "controlRecords": dict(sorted(stats.markers.items())),
-        "codecs": {
-            codec_name(number): {
-                "batches": codec.batches,
-                "records": codec.records,
-                "storedBytes": codec.stored_bytes,
-                "bodyBytes": codec.body_bytes,
-                "rawBytes": codec.raw_bytes,
-                "ratio": None if codec.ratio is None else round(codec.ratio, 3),
-            }
-            for number, codec in sorted(stats.codecs.items())
-        },
-        "magics": {str(magic): count for magic, count in sorted(stats.magics.items())},
-        "timestampTypes": {TIME_TYPES[kind]: count for kind, count in sorted(stats.time_types.items())},
-        "leastTimestamp": stats.least_timestamp,
-        "largestTimestamp": stats.largest_timestamp,
-        "recordBytes": _sizes(stats.record_sizes),
-        "keyBytes": _sizes(stats.key_sizes),
-        "valueBytes": _sizes(stats.value_sizes),
-        "nullKeys": stats.null_keys,
-        "distinctKeys": stats.keys.count,
-        "distinctKeysExact": stats.keys.is_exact,
-        "tombstones": stats.tombstones,
-        "headers": stats.headers,
-        "producers": len(stats.producers),
-        **(_missing_row(group) if group.is_whole else {}),
-        "gaps": [str(gap) for gap in stats.gaps]
-        + [str(found) for found in group.ranges if found.reason == "unexplained"],
-    }
-
-
-def _missing_row(group: StatsGroup) -> dict[str, Any]:
-    missing = group.missing
-    return {
-        "dirtyRatio": round(group.dirty_bytes / group.sealed_bytes, 3) if group.sealed_bytes else None,
-        "missingOffsets": {
-            "markers": missing.markers,
-            "belowLogStart": missing.below_start,
-            "belowLogStartStillInFiles": missing.still_there,
-            "compaction": missing.compaction,
-            "damage": missing.damage,
-            "unexplained": missing.unexplained,
-            "notLookedAt": missing.unread,
-        },
-        "missingRanges": [
-            {
-                "partition": found.name,
-                "first": found.first_offset,
-                "last": found.end_offset - 1,
-                "count": found.end_offset - found.first_offset,
-                "reason": found.reason,
-            }
-            for found in group.ranges
-        ],
-        "missingRangesNotListed": group.unlisted,
-    }

@@ -72,6 +72,11 @@ class CodecStats:
         """Decompressed bytes per stored byte of records; None without records."""
         return self.raw_bytes / self.body_bytes if self.body_bytes else None
 
+    @property
+    def rounded_ratio(self) -> float | None:
+        """The ratio with three decimals."""
+        return None if self.ratio is None else round(self.ratio, 3)
+
 
 @dataclass
 class Stats:

@@ -62,6 +62,21 @@ class Histogram:
         """The mean of all sizes; None if there are none."""
         return self.total / self.count if self.count else None
 
+    @property
+    def rounded_mean(self) -> float | None:
+        """The mean with two decimals."""
+        return None if self.mean is None else round(self.mean, 2)
+
+    @property
+    def known_least(self) -> int | None:
+        """The least size; None if there are no sizes."""
+        return self.least if self.count else None
+
+    @property
+    def known_largest(self) -> int | None:
+        """The largest size; None if there are no sizes."""
+        return self.largest if self.count else None
+
     def percentile(self, percent: float) -> int | None:
         """Return the largest size of the bucket with the percentile; None if there are no sizes."""
         if not self.count:

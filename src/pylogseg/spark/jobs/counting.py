@@ -11,9 +11,9 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.columns import HOURS, KEYS, STATS
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
-from pylogseg.format.columns import spark_ddl
+from pylogseg.format.columns import spark_ddl, to_row
 from pylogseg.inspect.stats.counting import Counting, counted
-from pylogseg.inspect.stats.groups import StatsGroup, stats_row, units_of
+from pylogseg.inspect.stats.groups import StatsGroup, units_of
 from pylogseg.reading.logs import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
@@ -102,8 +102,7 @@ def stats_and_notes(
 
 
 def _values_of(group: StatsGroup) -> tuple[Any, ...]:
-    row = stats_row(group)
-    return tuple(row[column.name] for column in STATS)
+    return tuple(to_row(group, STATS).values())
 
 
 def _with_moments(values: tuple[Any, ...]) -> tuple[Any, ...]:
