@@ -12,7 +12,7 @@ from helpers.shell import Done, pylogseg
 from helpers.trees import tree
 
 from pylogseg import open_dir
-from pylogseg.cli.common import size_text
+from pylogseg.format.words import size_text
 from pylogseg.log.recovery_report import Action, ActionKind
 from pylogseg.offline.result import done_text
 

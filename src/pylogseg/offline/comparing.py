@@ -181,6 +181,8 @@ class Differences(Outcome):
 
     Attributes
     ----------
+    rows : iterator of Difference
+        The partitions that are still to be compared.
     partitions, differ : int
         Partitions that were compared, and those that are not the same.
     missing, changed, extra, records_a, records_b : int
@@ -189,7 +191,7 @@ class Differences(Outcome):
         True if records are lost to damage, so that not all could be compared.
     """
 
-    _rows: Iterator[Difference]
+    rows: Iterator[Difference] = field(repr=False)
     partitions: int = 0
     differ: int = 0
     missing: int = 0
@@ -200,7 +202,7 @@ class Differences(Outcome):
     is_damaged: bool = False
 
     def __iter__(self) -> Iterator[Difference]:
-        for row in self._rows:
+        for row in self.rows:
             self.partitions += 1
             self.differ += not row.is_same
             for name in ("missing", "changed", "extra", "records_a", "records_b"):

@@ -305,6 +305,8 @@ class Result(Outcome):
     def __iter__(self) -> Iterator[PartitionResult]:
         return iter(self.partitions)
 
+    parts = __iter__
+
     @property
     def failed(self) -> list[PartitionResult]:
         """Partitions that failed."""

@@ -96,6 +96,8 @@ class Copied(Outcome):
     def __iter__(self) -> Iterator[PartitionCopy]:
         return iter(self.partitions)
 
+    parts = __iter__
+
     @property
     def exit_code(self) -> int:
         """2 if a partition or a small file could not be read, 1 if records are missing, damaged or not known."""
