@@ -24,10 +24,30 @@ from helpers import forked
 from helpers.golden import GOLDEN, unpack
 from helpers.scratch import memory
 
+from pylogseg.archive.pruning import Pruned
+from pylogseg.archive.writing import ArchiveResult
 from pylogseg.disk.columns import STATS, TABLES
-from pylogseg.format.columns import markdown
+from pylogseg.format.columns import get_columns, markdown
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
+from pylogseg.lakehouse.lake import LakeTable
+from pylogseg.log.recovery_report import Action, LoadReport
+from pylogseg.offline.comparing import Difference, Differences, DifferentRange
+from pylogseg.offline.copying.command import Copied
+from pylogseg.offline.copying.partition import PartitionCopy
+from pylogseg.offline.result import PartitionResult, Result
+from pylogseg.walker.gaps import Gap
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Lines of ``--json`` by the names that their tables have in pages.
+LINES: dict[str, type] = {
+    "finding": Finding, "gap": Gap, "action": Action, "recovery": LoadReport,
+    "offline partition": PartitionResult, "offline summary": Result,
+    "copy partition": PartitionCopy, "copy summary": Copied,
+    "diff partition": Difference, "diff summary": Differences, "diff range": DifferentRange,
+    "audit partition": PartitionAudit, "audit summary": Audit, "audit range": AuditRange,
+    "lake table": LakeTable, "archive run": ArchiveResult, "archive prune": Pruned,
+}  # fmt: skip
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Its commands run one after the other, section by section, on directories of their own.
 RECIPES = ROOT / "docs" / "operators.md"
@@ -222,7 +242,7 @@ def resize(folder: Path, info: os.statvfs_result) -> None:
 
 def with_columns(text: str) -> str:
     """The text of a page with its tables of columns made from the declarations, without where each row is from."""
-    declared = TABLES | {"stats": STATS}
+    declared = TABLES | {"stats": STATS} | {name: get_columns(kind) for name, kind in LINES.items()}
     place = {*TABLES["batches"]} & {*TABLES["segments"]} & {*TABLES["indexes"]}
 
     def table(match: re.Match[str]) -> str:

@@ -115,10 +115,10 @@ def test_docstrings(name: str, root: Path) -> None:
 
 
 def test_tables_of_columns() -> None:
-    """They say what `pylogseg.disk.columns` declares; `python tests/documents.py` makes them."""
+    """They say what modules declare; `python tests/documents.py` makes them."""
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
     assert [documents.with_columns(text) for text in texts] == texts
-    for name in (*columns.TABLES, "stats"):
+    for name in (*columns.TABLES, "stats", *documents.LINES):
         assert sum(f"<!-- columns of {name} -->" in text for text in texts) == 1
 
 

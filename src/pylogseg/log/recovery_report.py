@@ -85,7 +85,7 @@ _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, Action
 
 
 @declare_columns(
-    TableColumn("kind", "string", "one of `ActionKind`"),
+    TableColumn("kind", "string", "cut, emptied, dropped, replaced, index and others, as in `ActionKind`"),
     TableColumn("level", "string", "damage or notice", source=lambda action: _LEVELS[action.is_damage]),
     TableColumn("path", "string", "of the file"),
     TableColumn("position", "int64", "of the first byte that was removed", "bytes"),

@@ -99,7 +99,7 @@ def checkpoint_changes(before: Entries, after: Entries) -> list[CheckpointChange
     TableColumn("path", "string", "of its folder; with --into the new one"),
     TableColumn("state", "string", "done, unchanged, skipped or failed"),
     TableColumn("reason", "string", "why it was skipped or failed", source=lambda row: row.reason or None),
-    TableColumn("remedy", "string", "of that", source=lambda row: row.remedy or None),
+    TableColumn("remedy", "string", "the recommended action", source=lambda row: row.remedy or None),
     TableColumn("logStart", "int64", "log start offset afterwards; null if the log was not opened"),
     TableColumn("logEnd", "int64", "log end offset afterwards"),
     TableColumn("bytesBefore", "int64", "of all segments", "bytes"),
@@ -112,7 +112,13 @@ def checkpoint_changes(before: Entries, after: Entries) -> list[CheckpointChange
     TableColumn("replicas", "list<int64>", "brokers that hold the partition, by the cluster's metadata"),
     TableColumn("notDone", "bool", "it was skipped although it was asked for"),
     TableColumn("recovery", "struct", "at the opening of the log", source="report", fields=get_columns(LoadReport)),
-    TableColumn("changes", "list<struct>", "of a dry run: how its files would differ", is_optional=True),
+    TableColumn(
+        "changes",
+        "list<struct>",
+        "of a dry run: how its files would differ",
+        fields=get_columns(FileChange),
+        is_optional=True,
+    ),
 )
 @dataclass
 class PartitionResult:
@@ -239,7 +245,7 @@ class PartitionResult:
     TableColumn("logDirectory", "string", "that was changed", source="log_dir"),
     TableColumn("dryRun", "bool", "all this only would be"),
     TableColumn(SPREAD, "map<string, int64>", "partitions by state, and sums over those not skipped", source="counts"),
-    TableColumn("checkpoints", "list<struct>", "entries that are others now"),
+    TableColumn("checkpoints", "list<struct>", "entries that changed", fields=get_columns(CheckpointChange)),
     TableColumn("cleanShutdown", "bool", "a broker that starts trusts the directory", source="is_closed_clean"),
     TableColumn("otherReplicas", "string", "unchanged", source=lambda _: "unchanged"),
     TableColumn("missing", "list<string>", "partitions that were asked for and are not here"),
@@ -247,7 +253,12 @@ class PartitionResult:
     TableColumn("refused", "int64", "findings that keep a broker from starting", source=lambda row: len(row.refusals)),
     TableColumn("notes", "list<string>", "for people"),
     TableColumn("doubts", "list<string>", "small files that say less than they should"),
-    TableColumn("changes", "list<struct>", "of a dry run: how files of the directory itself would differ"),
+    TableColumn(
+        "changes",
+        "list<struct>",
+        "of a dry run: how files of the directory itself would differ",
+        fields=get_columns(FileChange),
+    ),
 )
 @dataclass
 class Result(Outcome):

@@ -49,7 +49,7 @@ def kind_of(error: StorageError) -> GapKind:
 
 
 @declare_columns(
-    TableColumn("kind", "string", "one of `GapKind`"),
+    TableColumn("kind", "string", "crc, length, torn and others, as in `GapKind`"),
     TableColumn("path", "string", "of the file"),
     TableColumn("position", "int64", "of its first byte", "bytes"),
     TableColumn("endPosition", "int64", "after its last byte", "bytes"),

@@ -28,8 +28,8 @@ class Level(enum.IntEnum):
 @declare_columns(
     line_type("finding"),
     TableColumn("level", "string", "damage, notice, unread or unknown"),
-    TableColumn("urgency", "string", "one of `URGENCIES`"),
-    TableColumn("kind", "string", "one of `REMEDIES`"),
+    TableColumn("urgency", "string", "start, lost, early, unknown, unread, mend or heals"),
+    TableColumn("kind", "string", "such as crc; `verify` in the manual of the shell lists them"),
     TableColumn("path", "string", "of the file or folder"),
     TableColumn("position", "int64", "in the file", "bytes"),
     TableColumn("offset", "int64", "the first one concerned"),
