@@ -23,7 +23,7 @@ from pylogseg.disk.tier.point import ArchivedPartition, PointHead
 from pylogseg.disk.tier.points import archive_store, find_point, read_point
 from pylogseg.env.interrupts import answered
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
-from pylogseg.format.words import count_text, size_text
+from pylogseg.format.words import FEW, count_text, size_text
 
 _EPILOG = """\b
 Examples:
@@ -51,8 +51,6 @@ Exit codes: 0 success; 1 damage, or committed records that no disk has; 2 wrong
 usage, or a disk or store error; 130 interrupted.
 """
 _RUN = "run"
-#: So many of each kind are named without --verbose.
-_FEW = 5
 
 
 def _parse_interval(text: str) -> float:
@@ -286,7 +284,7 @@ def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
         ],
     }
     for label, texts in lists.items():
-        shown = texts if verbose else texts[:_FEW]
+        shown = texts if verbose else texts[:FEW]
         say(*(f"{label}: {text}" for text in shown))
         if len(texts) > len(shown):
             say(f"{label}: {len(texts) - len(shown):,} more, {len(texts):,} in all (--verbose prints them)")

@@ -28,7 +28,7 @@ from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row
 from pylogseg.inspect.verify import disk as verify_disk
 from pylogseg.inspect.verify.disk import VerifySummary
-from pylogseg.inspect.verify.findings import URGENCIES, Finding, Level
+from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.values.internal.remote import TOPIC as REMOTE_METADATA
 
 _EPILOG = """\b
@@ -176,22 +176,9 @@ def _partitions(disk: Disk, choice: PartitionChoice) -> list[Partition]:
     return [p for p in disk.partitions if (is_named or not p.state) and choice.has_number(p.partition)]
 
 
-#: Files with the same finding that are named beside the first.
-_NAMED = 4
-_LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD", "unknown": "UNKNOWN"}
-
-
 def print_finding(finding: Finding, as_json: bool, others: Sequence[Finding] = ()) -> None:
     """Print a finding: four lines for people, or one line of JSON; `others` have the same reason and remedy."""
     if as_json:
         print_json(to_row(finding) | {"reason": in_shell(finding.reason)})
-        return
-    place = "" if finding.position is None else f", position {finding.position}"
-    place += "" if finding.offset is None else f", offset {finding.offset}"
-    more = f", and {len(others):,} more with the same reason (--json has each)" if others else ""
-    say(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}{more}")
-    for other in others[:_NAMED]:
-        say(f"        also: {other.path}")
-    say(f"        {in_shell(finding.reason)}")
-    say(f"        urgency: {URGENCIES[finding.urgency]}")
-    say(f"        remedy: {finding.remedy}")
+    else:
+        say(*map(in_shell, finding.lines(others)))

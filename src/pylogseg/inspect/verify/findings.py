@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pylogseg.errors import CorruptionError, StorageError, is_denied
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.names import FileKind
+from pylogseg.format.words import FEW
 from pylogseg.walker.gaps import Gap, GapKind, kind_of
 
 
@@ -96,6 +97,18 @@ class Finding(NamedTuple):
         if not self.is_damage or self.kind in _AT_LEISURE:
             return "mend"
         return "start" if self.kind in NO_START else "lost"
+
+    def lines(self, others: Sequence[Finding] = ()) -> Iterator[str]:
+        """Yield the lines for people; `others` have the same reason and remedy."""
+        place = "" if self.position is None else f", position {self.position}"
+        place += "" if self.offset is None else f", offset {self.offset}"
+        more = f", and {len(others):,} more with the same reason (--json has each)" if others else ""
+        level = self.level if self.level == "notice" else self.level.upper()
+        yield f"{level}  {self.kind}  {self.path}{place}{more}"
+        yield from (f"        also: {other.path}" for other in others[: FEW - 1])
+        yield f"        {self.reason}"
+        yield f"        urgency: {URGENCIES[self.urgency]}"
+        yield f"        remedy: {self.remedy}"
 
 
 #: How soon somebody should look at a finding; the most urgent first.
