@@ -174,8 +174,9 @@ class TimedFiles:
         if not batch.num_rows:
             return
         times = batch.column("timestamp").cast(pa.int64())
-        periods = times.fill_null(0).to_numpy() // self._place.period.micros
-        if times.null_count:
+        has_nulls = times.null_count > 0
+        periods = (times.fill_null(0) if has_nulls else times).to_numpy() // self._place.period.micros
+        if has_nulls:
             periods[times.is_null().to_numpy(zero_copy_only=False)] = NO_PERIOD
         if periods.min() == periods.max():
             self._write(int(periods[0]), batch)
