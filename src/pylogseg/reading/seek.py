@@ -220,8 +220,10 @@ def end_of(segments: Sequence[Segment]) -> LogEnd:
 
 def _end_of(segment: Segment, opened: FileView) -> LogEnd:
     with opened as view:
+        # To read an index takes longer than to look at the few batches of a small file.
+        indexed = 0 if view.size <= SMALL_WINDOW_BYTES else position_of_offset(segment, view, 2**63 - 1)
         # The batch of the last index entry may be torn: then the end is before it.
-        for start in dict.fromkeys((position_of_offset(segment, view, 2**63 - 1), 0)):
+        for start in dict.fromkeys((indexed, 0)):
             end, position, is_damaged = _walked(segment, view, start, crc=False)
             if is_damaged:  # then a header alone is not trusted, as to where the next batch begins
                 end, position, _ = _walked(segment, view, start, crc=True)
