@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
-from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
+from pylogseg.disk.folders import readable_leader_epochs
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
-from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
+from pylogseg.disk.offset_checkpoints import SmallFilesOnce
 from pylogseg.disk.small_files import read_meta_properties, unknown_cluster
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.env.remote import RemoteFiles
@@ -64,6 +64,8 @@ class SourceTopic:
     logs: tuple[SourceLog, ...]
     error: PylogsegError | None = None  #: Why it cannot be read; the other topics can.
     bare: tuple[Partition, ...] = ()  #: Folders without a segment.
+    log_dirs: Mapping[str, FileSystem] = field(default_factory=dict)  #: Those of the logs; a tier has none.
+    once: SmallFilesOnce = field(default_factory=SmallFilesOnce, repr=False, compare=False)
 
     def check(self, ledger: Ledger | None, isolation_level: str, table: str, *, latest: bool | None) -> None:
         """Refuse a table of another topic, or of another kind of rows; `latest` is None where both kinds will do."""
@@ -98,7 +100,7 @@ class SourceTopic:
 
     def doubts_of_cluster(self, ledger: Ledger | None) -> list[str]:
         """Return why nobody can say the cluster of the logs, or compare it with that of a table."""
-        above = _log_dirs(self.logs)
+        above = self.log_dirs
         doubts = [why for folder, files in above.items() if (why := unknown_cluster(files, folder))]
         if doubts or not above or self.cluster_id is not None or ledger is None or ledger.cluster_id is None:
             return doubts
@@ -141,7 +143,8 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
         raise RequestError(f"{disk.loose[0].path}: a file alone does not say which log it is of: name the folder")
     parts = partitions_of(disk)
     logs = {log.path: log for log in logs_of(Disk((), tuple(parts), is_named=True))} if parts else {}
-    marks = _Watermarks()
+    once = SmallFilesOnce()
+    marks = _Watermarks(once)
     found: dict[str, list[SourceLog]] = {}
     bare: dict[str, list[Partition]] = {}
     errors: dict[str, PylogsegError] = {}
@@ -159,28 +162,29 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
         else:
             found.setdefault(part.topic, [])
             bare.setdefault(part.topic, []).append(part)
-    return [_topic_of(name, logs, bare.get(name, ()), errors.get(name)) for name, logs in sorted(found.items())]
+    return [_topic_of(name, logs, bare.get(name, ()), errors.get(name), once) for name, logs in sorted(found.items())]
 
 
 def _topic_of(
-    name: str, logs: Sequence[SourceLog], bare: Sequence[Partition], error: PylogsegError | None
+    name: str, logs: Sequence[SourceLog], bare: Sequence[Partition], error: PylogsegError | None, once: SmallFilesOnce
 ) -> SourceTopic:
+    log_dirs, topic_id, cluster_id = _log_dirs(logs), None, None
     try:
-        return SourceTopic(name, _topic_id(name, logs), _cluster_id(name, logs), tuple(logs), error, tuple(bare))
+        topic_id, cluster_id = _topic_id(name, logs, once), _cluster_id(name, log_dirs)
     except RequestError as other:
-        return SourceTopic(name, None, None, tuple(logs), error or other, tuple(bare))
+        error = error or other
+    return SourceTopic(name, topic_id, cluster_id, tuple(logs), error, tuple(bare), log_dirs, once)
 
 
-def _topic_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
-    ids = {readable_topic_id(each.partition.files, each.partition.path) for each in logs} - {None}
+def _topic_id(topic: str, logs: Iterable[SourceLog], once: SmallFilesOnce) -> str | None:
+    ids = {once.metadata(each.partition.files, each.partition.path).value for each in logs} - {None}
     if len(ids) > 1:
         raise RequestError(f"{topic}: its partitions have different topic ids, {' and '.join(sorted(map(str, ids)))}")
     return ids.pop() if ids else None
 
 
-def _cluster_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
-    above = _log_dirs(logs)
-    labels = [read_meta_properties(files, folder).value for folder, files in above.items()]
+def _cluster_id(topic: str, log_dirs: Mapping[str, FileSystem]) -> str | None:
+    labels = [read_meta_properties(files, folder).value for folder, files in log_dirs.items()]
     ids = {label.cluster_id for label in labels if label is not None} - {None}
     if len(ids) > 1:
         raise RequestError(f"{topic}: its partitions are of different clusters, {' and '.join(sorted(map(str, ids)))}")
@@ -197,8 +201,8 @@ def _log_dirs(logs: Iterable[SourceLog]) -> dict[str, FileSystem]:
 class _Watermarks:
     """High watermarks, of which each log directory's checkpoints are read once."""
 
-    def __init__(self) -> None:
-        self._of: dict[str, OffsetCheckpoints] = {}
+    def __init__(self, once: SmallFilesOnce) -> None:
+        self._once = once
         self._metadata: dict[str, ClusterMetadata | None] = {}
 
     def of(self, part: Partition) -> tuple[int | None, str]:
@@ -207,7 +211,7 @@ class _Watermarks:
         Unless the cluster's metadata says that this is the only replica: then all up to its end is committed.
         """
         log_dir, place = part.files.split(part.path)[0], f"{part.topic}-{part.partition}"
-        noted = self._of.setdefault(log_dir, OffsetCheckpoints(part.files, log_dir))
+        noted = self._once.checkpoints(part.files, log_dir)
         mark = noted.offsets(FileKind.HIGH_WATERMARKS).get((part.topic, part.partition))
         why = noted.why_no_high_watermark(part.topic, part.partition) if mark is None else ""
         if not why:

@@ -101,7 +101,7 @@ def vanished_partitions(
     log_dirs = [log_dir for log_dir in whole.log_dirs if isinstance(log_dir.files, LocalFiles | RemoteFiles)]
     numbers = set[int]() if ledger is None or not log_dirs else {*ledger.partitions}
     for log_dir in log_dirs:
-        noted = OffsetCheckpoints(log_dir.files, log_dir.path)
+        noted = topic.once.checkpoints(log_dir.files, log_dir.path)
         keys = {key for kind in _NOTED for key in noted.offsets(kind)}
         numbers |= {number for name, number in keys if name == topic.name}
         # A folder with a state is one that a broker moves or deletes.
