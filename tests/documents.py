@@ -27,6 +27,7 @@ from helpers.scratch import memory
 from pylogseg.archive.pruning import Pruned
 from pylogseg.archive.writing import ArchiveResult
 from pylogseg.disk.columns import STATS, TABLES
+from pylogseg.disk.tier.point import PointHead
 from pylogseg.format.columns import get_columns, markdown
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
@@ -46,7 +47,7 @@ LINES: dict[str, type] = {
     "copy partition": PartitionCopy, "copy summary": Copied,
     "diff partition": Difference, "diff summary": Differences, "diff range": DifferentRange,
     "audit partition": PartitionAudit, "audit summary": Audit, "audit range": AuditRange,
-    "lake table": LakeTable, "archive run": ArchiveResult, "archive prune": Pruned,
+    "lake table": LakeTable, "archive run": ArchiveResult, "archive prune": Pruned, "archive point": PointHead,
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Its commands run one after the other, section by section, on directories of their own.

@@ -13,7 +13,7 @@ from pylogseg.archive.looking import PointsLook, look_at_newest, look_at_points
 from pylogseg.archive.pruning import differences, prune
 from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
-from pylogseg.cli.outcomes import end_with_outcome, print_outcome
+from pylogseg.cli.outcomes import Columns, Row, end_with_outcome, print_outcome, print_rows
 from pylogseg.cli.points import keep_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, parts_option, workers_option
@@ -23,6 +23,7 @@ from pylogseg.disk.tier.point import ArchivedPartition, PointHead
 from pylogseg.disk.tier.points import archive_store, find_point, read_point
 from pylogseg.env.interrupts import answered
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
+from pylogseg.format.columns import to_row
 from pylogseg.format.words import FEW, count_text, size_text
 
 _EPILOG = """\b
@@ -51,6 +52,27 @@ Exit codes: 0 success; 1 damage, or committed records that no disk has; 2 wrong
 usage, or a disk or store error; 130 interrupted.
 """
 _RUN = "run"
+_POINTS: Columns = {
+    "POINT": "point",
+    "TIME": "time",
+    "PARTITIONS": "partitions",
+    "SIZE": lambda row: size_text(row["bytes"]),
+    "NOT SEEN": lambda row: "unknown" if row["notSeen"] is None else row["notSeen"],
+    "FAULTS": "faults",
+}
+_CHANGES: Columns = {
+    "PARTITION": lambda row: f"{row['topic']}-{row['partition']}",
+    "CHANGE": "change",
+    "BEFORE": lambda row: _ends_text(row["before"]),
+    "AFTER": lambda row: _ends_text(row["after"]),
+    "ADDED": "objectsAdded",
+    "REMOVED": "objectsRemoved",
+    "BYTES": "bytesAdded",
+}
+
+
+def _ends_text(side: Row | None) -> str:
+    return "" if side is None else f"{side['start']}:{side['end']}"
 
 
 def _parse_interval(text: str) -> float:
@@ -190,18 +212,7 @@ _url = click.argument("url", metavar="URL", shell_complete=completion.files)
 def points(url: str, as_json: bool) -> None:
     """List the points."""
     look = look_at_points(archive_store(url))
-    rows = [
-        (each.id, common.time_text(each.time_ms), each.partitions, each.size, each.not_seen, each.faults)
-        for each in look.heads
-    ]
-    columns = "point", "time", "partitions", "bytes", "notSeen", "faults"
-    if as_json:
-        for row in rows:
-            common.print_json(dict(zip(columns, row, strict=True)))
-    else:
-        cells = [(*row[:3], size_text(row[3]), "unknown" if row[4] is None else row[4], row[5]) for row in rows]
-        headings = ["POINT", "TIME", "PARTITIONS", "SIZE", "NOT SEEN", "FAULTS"]
-        common.print_table(headings, cells, headings[2:])
+    print_rows([to_row(head) for head in look.heads], _POINTS, as_json, [*_POINTS][2:])
     for each in look.damage:
         common.complain(str(each))
     common.end_with(bool(look.damage))
@@ -307,21 +318,7 @@ def diff(url: str, before: str, after: str, as_json: bool) -> None:
     """Show what changed from one point to another."""
     store = archive_store(url)
     rows = list(differences(read_point(store, before), read_point(store, after)))
-    if as_json:
-        for row in rows:
-            common.print_json(row)
-        return
-    counts = "objectsAdded", "objectsRemoved", "bytesAdded"
-    cells = [
-        (f"{r['topic']}-{r['partition']}", r["change"], _ends(r["before"]), _ends(r["after"]), *(r[c] for c in counts))
-        for r in rows
-    ]
-    columns = ["PARTITION", "CHANGE", "BEFORE", "AFTER", "ADDED", "REMOVED", "BYTES"]
-    common.print_table(columns, cells, columns[4:])
-
-
-def _ends(side: dict[str, int] | None) -> str:
-    return "" if side is None else f"{side['start']}:{side['end']}"
+    print_rows(rows, _CHANGES, as_json, [*_CHANGES][4:])
 
 
 @archive.command("prune")

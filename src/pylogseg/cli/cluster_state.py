@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from pylogseg.cli import common, completion
+from pylogseg.cli.outcomes import Row
 from pylogseg.cli.outputs import check_output
 from pylogseg.disk.disk import open_dir
+from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
@@ -20,13 +22,10 @@ from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
 from pylogseg.values.internal.cut_off import AsOf
 
 F = TypeVar("F", bound=Callable[..., Any])
-Row = dict[str, Any]
 _FEW = 12
 _OTHERS = "its partitions may be on the disks of other brokers"
 _IN_NO_TIER = "brokers upload no compacted topic and none of their own: name a broker's log directory"
 _ELSEWHERE = {METADATA_TOPIC: "it is on the disks of controllers"}
-#: Headings, each with the name of a field or a function of the row.
-Columns = Mapping[str, str | Callable[[Row], Any]]
 
 
 def state_options(name: str) -> Callable[[F], F]:
@@ -114,26 +113,9 @@ def rows_of(state: ClusterState, table: str, names: Iterable[str] = (), column: 
 
 def report(state: ClusterState) -> None:
     """Print the notes on stderr, and end the command: exit code 1 if something was damaged or left out."""
-    for note in state.notes:
+    for note in joined_lines(state.notes):
         common.complain(note)
     common.end_with(state.notes.has_damage or state.notes.has_left_out)
-
-
-def print_rows(rows: Sequence[Row], columns: Columns, as_json: bool, right: Iterable[str] = ()) -> None:
-    """Print rows as JSON lines, or as a table by headings and what stands below them; numbers are to the right."""
-    if as_json:
-        for row in rows:
-            common.print_json(row)
-        return
-    cells = [[of(row) if callable(of) else row[of] for of in columns.values()] for row in rows]
-    numbers = (name for i, name in enumerate(columns) if any(type(line[i]) in (int, float) for line in cells))
-    common.print_table(list(columns), [[_text(cell) for cell in line] for line in cells], {*right, *numbers})
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, list):
-        return ",".join(map(str, value)) or None
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def assignment_text(partitions: Sequence[Row] | None) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.cluster_state import Columns, Row, assignment_text, opened, print_rows, report, rows_of, state_options
+from pylogseg.cli.cluster_state import assignment_text, opened, report, rows_of, state_options
+from pylogseg.cli.outcomes import Columns, Row, print_rows
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.streams import say
 from pylogseg.disk.disk import open_dir

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.cluster_state import Columns, opened, print_rows, report, rows_of, state_options
+from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
+from pylogseg.cli.outcomes import Columns, print_rows
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.topic import TOPIC
 

@@ -12,6 +12,7 @@ from pylogseg.cli.losses import report_losses
 from pylogseg.cli.streams import say
 from pylogseg.cli.tops import print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.disk.notes import joined_lines
 from pylogseg.format.columns import to_row
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import payload_text
@@ -155,7 +156,7 @@ def stats(
     else:
         _print_all(groups, by, gaps)
         print_tops(groups, max_decompressed_bytes)
-    for note in notes:
+    for note in joined_lines(notes):
         common.complain(f"not known: {note}")
     common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(notes))
 

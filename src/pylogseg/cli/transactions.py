@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.cluster_state import Columns, opened, print_rows, report, rows_of, state_options
+from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
+from pylogseg.cli.outcomes import Columns, print_rows
 from pylogseg.cli.streams import say
 from pylogseg.errors import RequestError
 from pylogseg.values.internal.transactions import TOPIC

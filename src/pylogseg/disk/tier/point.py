@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.moments import iso_text
 
 #: The folder of the points, and that of files that are not of the tier's layout.
@@ -163,6 +164,14 @@ class PointName(NamedTuple):
         return f"{POINTS}/{self.id}.json"
 
 
+@declare_columns(
+    TableColumn("point", "string", "its id", source="id"),
+    TableColumn("time", "string", "of the look at the disks", source=lambda head: iso_text(head.time_ms)),
+    TableColumn("partitions", "int64", "their number"),
+    TableColumn("bytes", "int64", "of their objects", "bytes", source="size"),
+    TableColumn("notSeen", "int64", "partitions that are on no disk; null without the cluster's metadata"),
+    TableColumn("faults", "int64", "their number"),
+)
 class PointHead(NamedTuple):
     """The head of a point, without its lists: numbers of partitions, bytes of objects, and so on."""
 
