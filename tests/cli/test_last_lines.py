@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from helpers.shell import pylogseg
+
+from pylogseg.disk.notes import without_paths
 
 #: Commands on a copy of the examples, and the beginning of their last line.
 LAST = {
@@ -41,3 +46,25 @@ def test_a_restore_says_once_that_topics_keep_their_ids(examples: Path, tmp_path
     done = pylogseg(*words("restore DISK EMPTY", examples, tmp_path))
     (line,) = (line for line in done.text.splitlines() if "the cluster's own one is not known" in line)
     assert line.startswith("16 topics, __consumer_offsets, __transaction_state, cmp-short, cmp-txn, codec-gzip and 11 ")
+
+
+#: Commands on a disk on which a small file of each partition has no bytes.
+ALIKE = (
+    "verify DISK", "copy DISK OUT", "archive DISK OUT", "merge DISK --into OUT --dry-run", "compact DISK --dry-run",
+    "recover DISK --dry-run", "reindex DISK --dry-run", "restore DISK EMPTY --force", "move DISK EMPTY * --force",
+)  # fmt: skip
+_NAMES = re.compile(r"\b[\w-]+-\d+\b")
+
+
+@pytest.mark.parametrize("file", ["partition.metadata", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("command", ALIKE)
+def test_the_same_of_many_partitions_is_one_line(command: str, file: str, examples: Path, tmp_path: Path) -> None:
+    disk = shutil.copytree(examples, tmp_path / "disk")
+    for path in disk.glob(f"*/{file}"):
+        path.write_bytes(b"")
+    done = pylogseg(*words(command, disk, tmp_path))
+    lines = [_NAMES.sub("", without_paths(line)) for line in (done.text + done.err).splitlines()]
+    often = {line: count for line, count in Counter(lines).items() if count > 3}
+    assert {
+        line for line in often if not line.startswith(("        remedy:", "        urgency:", "        also:"))
+    } == set()

@@ -33,10 +33,11 @@ from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.cli.verify import print_finding
 from pylogseg.cli.workers import Workers, parts_option, worker_options, workers_of
+from pylogseg.disk.notes import without_paths
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row
-from pylogseg.format.words import size_text
+from pylogseg.format.words import count_text, names_text, size_text
 from pylogseg.offline.options import Options
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import chosen_bytes
@@ -117,17 +118,22 @@ class Request(NamedTuple):
         if total_bytes is None:
             total_bytes = chosen_bytes(self.path, Options.of(self.options))
         total = total_bytes * (passes + copies)
+        failures = dict[tuple[str, str], list[str]]()
         with progress(total, name) as advance:
             shared = {
                 **self.options,
                 "on_bytes": advance,
-                "on_result": lambda part_result: try_print(self._report, part_result),
+                "on_result": lambda part_result: try_print(self._report, part_result, failures),
             }
             try:
                 result = self._work(command, {**shared, **own})
             except KeyboardInterrupt:
                 say(f"interrupted: {self._after_interrupt()}", err=True)
                 raise
+        for _, *others in () if self.as_json else failures.values():
+            if others:
+                more = count_text(len(others), "more partition")
+                try_print(say, f"FAILED  {more} for the same reason: {names_text(others)}")
         report_lacking(result.lacking)
         for finding in result.refusals:
             try_print(print_finding, finding, self.as_json)
@@ -157,8 +163,8 @@ class Request(NamedTuple):
             return f"{self.path} is unchanged, and {into} is complete or does not exist"
         return "each log is whole, and finished work stays; run the command again for the rest"
 
-    def _report(self, result: PartitionResult) -> None:
-        """Print what cannot wait for the end."""
+    def _report(self, result: PartitionResult, failures: dict[tuple[str, str], list[str]]) -> None:
+        """Print what cannot wait for the end; of failures for the same reason, the first one only."""
         if self.as_json:
             for action in result.report.actions:
                 print_json({"type": "action", "partition": result.name, **to_row(action)})
@@ -166,7 +172,12 @@ class Request(NamedTuple):
                 print_json({"partition": result.name, **row})
             print_json(result)
             return
-        say(*map(in_shell, result.lines(self.verbose, self.options["dry_run"])))
+        lines = result.lines
+        if result.state == "failed" and not self.verbose:
+            names = failures.setdefault((without_paths(result.reason), result.remedy), [])
+            names.append(result.name)
+            lines = result.lines if len(names) == 1 else result.action_lines
+        say(*map(in_shell, lines(self.verbose, self.options["dry_run"])))
 
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:

@@ -26,6 +26,7 @@ from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row
+from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify import disk as verify_disk
 from pylogseg.inspect.verify.disk import VerifySummary
 from pylogseg.inspect.verify.findings import Finding, Level
@@ -138,7 +139,7 @@ def verify(
 def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, quiet: bool) -> None:
     """Print findings, then the summary, and end with its exit code.
 
-    Damage at a place in a file comes as it is found. Of others that many files have alike, people read one.
+    Damage at a place in a segment comes as it is found. Of others that many files have alike, people read one.
     """
     is_read, alike = True, dict[tuple[Any, ...], list[Finding]]()
     try:
@@ -146,7 +147,8 @@ def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, q
             if finding.level == "notice" and quiet:
                 continue
             place = finding.position, finding.offset
-            if as_json or (finding.level in ("damage", "unknown") and place != (None, None)):
+            is_of_segment = place != (None, None) and finding.path.endswith(FileKind.LOG.value)
+            if as_json or (finding.level in ("damage", "unknown") and is_of_segment):
                 is_read = is_read and try_print(print_finding, finding, as_json)
             else:
                 key = finding.level, finding.kind, finding.reason, finding.remedy

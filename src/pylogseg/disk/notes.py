@@ -53,6 +53,11 @@ class Note:
         return self.topic in topics if self.partition < 0 else takes(self.topic, self.partition)
 
 
+def without_paths(text: str) -> str:
+    """Return a text without paths and ids, by which texts about several partitions differ."""
+    return _PATH.sub("", text)
+
+
 def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False) -> list[str]:
     """Return a line for each fact; one about several partitions names the first of them, and their number.
 
@@ -62,18 +67,18 @@ def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False) -> list[st
     for note in notes:
         is_joined = bool(note.topic) and note.error is None
         fact = note.fact.replace(f"topic {note.topic} ", "") if note.is_whole else note.fact
-        fact = _PATH.sub("", fact) if ignores_paths or note.is_whole else fact
+        fact = without_paths(fact) if ignores_paths else fact
         alike.setdefault((note.place, fact if is_joined else note.text), []).append(note)
-    return [_joined(some) for some in alike.values()]
+    return [line for some in alike.values() for line in _joined(some)]
 
 
-def _joined(notes: Sequence[Note]) -> str:
+def _joined(notes: Sequence[Note]) -> list[str]:
     first, names = notes[0], list(dict.fromkeys(each.name for each in notes))
     if len(names) < 2:
-        return first.text
+        return list(dict.fromkeys(note.text for note in notes))
     what = "topics" if all(note.partition < 0 for note in notes) else "partitions"
     mark = ": " if len({note.fact for note in notes}) == 1 and not first.is_whole else "; the first: "
-    return Note(first.place, f"{len(names):,} {what}, {names_text(names)}{mark}{first.fact}").text
+    return [Note(first.place, f"{len(names):,} {what}, {names_text(names)}{mark}{first.fact}").text]
 
 
 def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) -> list[Note]:
@@ -94,10 +99,10 @@ def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) 
 def joined_lines(texts: Iterable[str], topics: Iterable[str] = ()) -> list[str]:
     """Return texts, those of several partitions that say the same as one, and those of several of the topics.
 
-    The name is the first word, or behind the word topic, or in the path of a file.
+    The name is the first word, or behind the word topic, or in the path of a file. Texts may differ in paths and ids.
     """
     notes, names = as_notes(texts, topics=topics), set(topics)
-    return note_lines(note if note.topic else _with_subject(note, names) for note in notes)
+    return note_lines((note if note.topic else _with_subject(note, names) for note in notes), ignores_paths=True)
 
 
 def _with_subject(note: Note, topics: set[str]) -> Note:

@@ -210,6 +210,17 @@ class PartitionResult:
 
     def lines(self, verbose: bool = False, dry_run: bool = False) -> Iterator[str]:
         """Yield lost records and a failure for people; with `verbose` also what else was put in order."""
+        yield from self.action_lines(verbose, dry_run)
+        if self.state == "failed":
+            yield f"FAILED  {self.path}"
+            yield f"        {self.reason}"
+            if self.remedy:
+                yield f"        remedy: {self.remedy}"
+            yield from (f"        {self.name}: {line}" for line in self.details())
+            yield from (f"        {self.name}: {_change_text(change)}" for change in self.changes if verbose)
+
+    def action_lines(self, verbose: bool = False, dry_run: bool = False) -> Iterator[str]:
+        """Yield lost records for people; with `verbose` also what else was put in order."""
         actions = self.report.actions
         for _, group in groupby(actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
             first, *others = group
@@ -218,13 +229,6 @@ class PartitionResult:
                     yield from action.lines(dry_run=dry_run)
             elif verbose:
                 yield from first.lines(len(others), dry_run=dry_run)
-        if self.state == "failed":
-            yield f"FAILED  {self.path}"
-            yield f"        {self.reason}"
-            if self.remedy:
-                yield f"        remedy: {self.remedy}"
-            yield from (f"        {self.name}: {line}" for line in self.details())
-            yield from (f"        {self.name}: {_change_text(change)}" for change in self.changes if verbose)
 
     def details(self) -> Iterator[str]:
         """Yield what was put in order, notes and doubts."""
