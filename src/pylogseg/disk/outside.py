@@ -23,7 +23,7 @@ def check_outside(place: str | os.PathLike[str]) -> None:
     for folder in (real, *real.parents):
         if folder.name.startswith(f"{STAGING_TOPIC}-"):
             return
-        if any((folder / name).is_file() for name in LOG_DIR_FILES):
+        if any(os.path.isfile(os.path.join(folder, name)) for name in LOG_DIR_FILES):
             what = "a log directory"
         elif parse_partition_folder(folder.name) is not None and _has_partition_files(folder):
             what = "the folder of a partition"

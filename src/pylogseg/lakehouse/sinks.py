@@ -215,7 +215,7 @@ def widened(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tu
             continue
         kind = _merged(there.type, field.type, field.name, widens, found)
         fields[field.name] = there.with_type(kind)
-        files.append(field if plain_type(kind) == plain_type(field.type) else field.with_type(plain_type(kind)))
+        files.append(field if _is_alike(kind, field.type) else field.with_type(plain_type(kind)))
     if found:
         raise RequestError(f"{table}: {'; '.join(found)}: write another table")
     return pa.schema(list(fields.values())), pa.schema(files)
@@ -224,13 +224,18 @@ def widened(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tu
 def is_same(have: pa.Schema, table: pa.Schema) -> bool:
     """True if a table has these columns already."""
     return have.names == table.names and all(
-        plain_type(one.type) == plain_type(other.type) for one, other in zip(have, table, strict=True)
+        _is_alike(one.type, other.type) for one, other in zip(have, table, strict=True)
     )
+
+
+def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """True if types differ at most in what `plain_type` leaves out."""
+    return bool(one == other or plain_type(one) == plain_type(other))
 
 
 def _merged(have: pa.DataType, want: pa.DataType, name: str, widens: bool, found: list[str]) -> pa.DataType:
     """Return the type of a column of a table that takes rows of some type; `found` gets why there is none."""
-    if plain_type(have) == plain_type(want):
+    if _is_alike(have, want):
         return have
     if pa.types.is_struct(have) and pa.types.is_struct(want):
         fields = {field.name: field for field in have}
@@ -242,7 +247,7 @@ def _merged(have: pa.DataType, want: pa.DataType, name: str, widens: bool, found
         return pa.struct(list(fields.values()))
     if _is_list(have) and _is_list(want):
         return pa.list_(_merged(have.value_type, want.value_type, f"{name}[]", widens, found))
-    if pa.types.is_map(have) and pa.types.is_map(want) and plain_type(have.key_type) == plain_type(want.key_type):
+    if pa.types.is_map(have) and pa.types.is_map(want) and _is_alike(have.key_type, want.key_type):
         return pa.map_(have.key_type, _merged(have.item_type, want.item_type, f"{name}{{}}", widens, found))
     if _fits(want, have):
         return have
