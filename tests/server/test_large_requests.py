@@ -25,7 +25,7 @@ from pylogseg.disk.disk import Disk
 from pylogseg.server.connection import Limits
 from pylogseg.server.server import Server
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.writing.assembly import broker_service
+from pylogseg.server.writing.broker import broker_service
 from pylogseg.server.writing.memory import MemoryLogs
 from pylogseg.server.writing.topics import Topics
 store = MemoryLogs()

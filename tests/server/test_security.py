@@ -28,10 +28,10 @@ from helpers.shell import run
 import pylogseg
 from pylogseg import Security
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.server.complaints import ClientComplaints
 from pylogseg.server.connection import Limits
 from pylogseg.server.sasl import ScramCredential, Users, parse_users
 from pylogseg.server.server import Server
+from pylogseg.server.service import ClientComplaints
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import pylogseg
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.reading.arrow.sizes import of_even_size
-from pylogseg.spark.batch_rows import plan_batches
+from pylogseg.spark.frames import plan_batches
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 

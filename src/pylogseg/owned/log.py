@@ -4,25 +4,153 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import selectors
 import socket as sockets
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pylogseg.config import LogConfig
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.env.storage import AppendFile
+from pylogseg.errors import ClosedError, OffsetOutOfRangeError, RequestError, StorageError
+from pylogseg.format.batches import scan
 from pylogseg.log.append_result import Appended
+from pylogseg.log.log import Log
 from pylogseg.log.metrics import LogMetrics
 from pylogseg.owned.batches import as_bytes, encode_batches
-from pylogseg.owned.follow import Follower
 from pylogseg.owned.ownership import Ownership
 from pylogseg.owned.producer import Producer
-from pylogseg.owned.sending import Sent, send
-from pylogseg.owned.slices import OpenLog, readable_end
+from pylogseg.owned.slices import OpenLog, SliceReader, readable_end
 from pylogseg.reading import partition as reading
+from pylogseg.reading.column_names import check_columns
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.stream import Moment, Reader, reader_of
+from pylogseg.reading.partition import Chunk, IsolationLevel, ReadOptions
+from pylogseg.reading.stream import Moment, Reader, Record, reader_of, records_of
 from pylogseg.walker.windows import WINDOW_BYTES
+
+
+class Sent(NamedTuple):
+    """Result of sending to a socket.
+
+    Attributes
+    ----------
+    bytes : int
+        Of whole batches; 0 at the end of the log.
+    next_offset : int
+        The offset to continue with.
+    aborted : list of (int, int) or None
+        Producer id and first offset of the aborted transactions in what was sent; None unless read_committed was
+        asked for.
+    """
+
+    bytes: int
+    next_offset: int
+    aborted: list[tuple[int, int]] | None
+
+
+def send(log: Log, socket: sockets.socket, offset: int, max_bytes: int, isolation_level: IsolationLevel) -> Sent:
+    """Send whole batches; see `EmbeddedLog.send_to`."""
+    if socket.gettimeout() == 0:
+        raise RequestError("non-blocking sockets are not supported; use a blocking socket or set a timeout")
+    fetched = log.fetch(offset, max_bytes, "txn_committed" if isolation_level == "read_committed" else "high_watermark")
+    batches = scan(fetched.data, crc=False).batches
+    if not len(batches):
+        return Sent(0, offset, fetched.aborted)
+    size = int(batches.position[-1] + batches.size[-1])
+    segment = log.segments.floor(fetched.start.segment)
+    ssl = sys.modules.get("ssl")
+    if ssl is not None and isinstance(socket, ssl.SSLSocket):  # this process has to encrypt the data
+        socket.sendall(fetched.data[:size])
+    elif segment is None or segment.base_offset != fetched.start.segment:
+        socket.sendall(fetched.data[:size])  # deleted meanwhile, but the slice is still valid
+    else:
+        _send_file(segment.log, socket, fetched.start.position, size)
+    return Sent(size, int(batches.last_offset[-1]) + 1, fetched.aborted)
+
+
+def _send_file(file: AppendFile, socket: sockets.socket, position: int, size: int) -> None:
+    end = position + size
+    while position < end:
+        try:
+            count = file.send_to(socket, position, end - position)
+        except BlockingIOError:  # a socket with a timeout is non-blocking underneath
+            _wait(socket)
+            continue
+        if not count:
+            raise StorageError(file.path, "send", f"it was truncated to {file.size} bytes while it was sent")
+        position += count
+
+
+def _wait(socket: sockets.socket) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(socket, selectors.EVENT_WRITE)
+        if not selector.select(socket.gettimeout()):
+            raise TimeoutError("timed out")
+
+
+class Follower:
+    """Follows a log that is being written; iterate over it for `Record`s, over `chunks` for columns.
+
+    Each iteration starts at the first offset again, and waits at the end of the log.
+    """
+
+    def __init__(
+        self,
+        owned: Ownership,
+        offset: int | None,
+        timeout: float | None,
+        options: ReadOptions,
+        columns: Sequence[str] | None,
+    ) -> None:
+        if columns is not None:
+            check_columns(columns)
+        if timeout is not None and timeout < 0:
+            raise RequestError(f"timeout must be at least 0, got {timeout}")
+        self._owned, self._offset, self._timeout = owned, offset, timeout
+        self._options, self._columns = options, columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield columns of the records as they are appended; none are empty.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            The next record was deleted, or the log was truncated below it.
+        CorruptionError, StorageError
+            As of `EmbeddedLog.read`.
+        """
+        log, isolation_level = self._owned.log, self._options.isolation_level
+        position = log.log_start_offset if self._offset is None else self._offset
+        while True:
+            if not log.log_start_offset <= position <= log.log_end_offset:
+                raise OffsetOutOfRangeError(
+                    f"{log.folder}: cannot continue at offset {position}: "
+                    f"the log has {log.log_start_offset} to {log.log_end_offset}"
+                )
+            end = readable_end(log, isolation_level)
+            if position < end:
+                reader = SliceReader(log, position, end, self._options)
+                try:
+                    for chunk in reader:
+                        if len(chunk.columns):
+                            yield chunk
+                except ClosedError:  # closed between two reads: this is the end, unless the disk failed
+                    log.state.check_disk()
+                    return
+                position = reader.position
+            elif not self._wait_beyond(position):
+                log.state.check_disk()
+                return
+
+    def _wait_beyond(self, position: int) -> bool:
+        log, isolation_level = self._owned.log, self._options.isolation_level
+        return self._owned.wait_until(lambda: readable_end(log, isolation_level) > position, self._timeout)
+
+    def __iter__(self) -> Iterator[Record]:
+        for chunk in self.chunks():
+            yield from records_of(chunk, self._columns)
+
 
 _log = logging.getLogger(__name__)
 #: Size of the first slice for a reader that may need little; it has at least one batch, and the next are larger.

@@ -3,20 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from pylogseg.errors import RequestError
+from pylogseg.offline.restoring.partition import WrittenPart
+from pylogseg.offline.restoring.rows import WriteOptions, write_rows
+from pylogseg.offline.restoring.staging import Staging
 from pylogseg.spark.options import SourceOptions, check_names, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, typed_schema, with_options
 from pylogseg.spark.task import read_task
 from pylogseg.spark.typed import typed_source
-from pylogseg.spark.worker import freeze_modules
+from pylogseg.spark.worker import freeze_modules, task_name
 from pylogseg.values.decoding import TypedBatches
+
+
+@dataclass
+class TaskWrote(WriterCommitMessage):
+    """The partitions that one attempt of a task wrote."""
+
+    written: list[WrittenPart]
+
+
+class PartitionsWriter(DataSourceArrowWriter):
+    """Writes the rows of each task to a staging folder, and puts them in place when all tasks are done."""
+
+    def __init__(self, options: WriteOptions, overwrite: bool) -> None:
+        self._options, self._overwrite = options, overwrite
+        staging = Staging(options.root)
+        staging.begin()
+        self._write_id = staging.write_id
+
+    @property
+    def _staging(self) -> Staging:
+        return Staging(self._options.root, self._write_id)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrote:
+        """Write the rows of a task into the staging folder."""
+        return TaskWrote(write_rows(iterator, self._staging, task_name(), self._options))
+
+    def commit(self, messages: list[Any]) -> None:
+        """On the driver: put the partitions of the successful attempts in place."""
+        self._staging.commit([each for message in messages for each in message.written], overwrite=self._overwrite)
+
+    def abort(self, messages: list[Any]) -> None:
+        """On the driver: remove the staging folder."""
+        self._staging.abort()
+
 
 #: Prefixes of options that are different for a batch and a stream.
 _OF_ONE = ("starting", "ending", "maxoffsets", "minoffsets", "maxtrigger")
@@ -83,7 +127,6 @@ class PylogsegSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """Return a writer for one query: rows become partitions."""
         from pylogseg.spark.write_options import check_columns, parse_write
-        from pylogseg.spark.writer import PartitionsWriter
 
         if not any(name.lower() == "path" for name in self.options):
             raise RequestError(
