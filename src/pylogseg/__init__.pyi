@@ -5,7 +5,7 @@ from pylogseg.config import LogConfig as LogConfig
 from pylogseg.disk.disk import Disk as Disk
 from pylogseg.disk.disk import Partition as Partition
 from pylogseg.disk.disk import Segment as Segment
-from pylogseg.disk.disk import open_dir as open_dir
+from pylogseg.disk.listing import open_dir as open_dir
 from pylogseg.disk.tiers import open_tier as open_tier
 from pylogseg.errors import CorruptionError as CorruptionError
 from pylogseg.errors import PylogsegError as PylogsegError

@@ -22,7 +22,7 @@ from reference import text as reference
 import pylogseg as package
 from pylogseg.cli.query import OffsetRange, Query
 from pylogseg.cli.tail import FollowedReader, last_records
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.text import payload_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.stream import logs_of

@@ -23,7 +23,7 @@ from helpers.checks import wait_for
 from helpers.shell import damaged, environment, process, pylogseg
 
 import pylogseg as package
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.beside import unfinished
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.stream import logs_of

@@ -13,7 +13,7 @@ from helpers.forked import command
 from helpers.shell import environment, pylogseg
 
 import pylogseg as package
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.inspect.stats.listing_windows import segment_row
 
 

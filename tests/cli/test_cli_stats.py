@@ -12,7 +12,7 @@ import pytest
 from helpers.shell import damaged, pylogseg
 
 import pylogseg as package
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.inspect.stats.missing import MissingOffsets
 from pylogseg.inspect.stats.segment import Stats, segment_stats
 

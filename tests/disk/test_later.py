@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pylogseg import open_dir
-from pylogseg.disk.disk import Segment, open_later
-from pylogseg.disk.later import Later
+from pylogseg.disk.disk import Segment
+from pylogseg.disk.listing import Later, open_later
 from pylogseg.env.filesystem import LocalFiles
 
 DATA = Path("examples/data")

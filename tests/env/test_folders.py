@@ -10,7 +10,7 @@ from helpers.shell import pylogseg
 from helpers.trees import entries
 
 import pylogseg as package
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.target import Target
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError

@@ -19,7 +19,7 @@ from helpers.typed_logs import append_later_orders, write_orders
 import pylogseg
 from pylogseg import offline
 from pylogseg.archive import list_points, write
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.executor import UNSAID, Threads
 from pylogseg.env.shared import SharedFolder, check_marks, marked
 from pylogseg.errors import StorageError

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import pylogseg
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import CorruptionError
 from pylogseg.reading import ranges, scan
 from pylogseg.reading.log_reader import LogReader

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pylogseg import _codec
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import PylogsegError
 from pylogseg.inspect.dump.kafka_options import KafkaOptions
 from pylogseg.inspect.dump.kafka_style import kafka_dump

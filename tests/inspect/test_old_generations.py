@@ -17,7 +17,7 @@ from helpers.index_lookups import Lookups
 
 import pylogseg
 from pylogseg.cli import shell
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.batches import scan
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.inspect.verify.disk import VerifySummary, verify

@@ -20,7 +20,7 @@ from helpers.checks import some
 import pylogseg
 from pylogseg import _codec
 from pylogseg.cli import shell
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.executor import Threads
 from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import REMEDIES, Finding, Level

@@ -13,7 +13,7 @@ from helpers import handmade
 from scenarios import HW, op
 
 import pylogseg
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Level
 

@@ -106,7 +106,7 @@ def test_a_stray_of_a_topic_that_was_made_anew_is_none(disk: Path) -> None:
 
 def test_a_setting_with_which_a_newer_kafka_does_not_start(golden: Path, tmp_path: Path) -> None:
     """Kafka 3.9 takes a segment.bytes of 6000, and 4.0 does not start with it."""
-    from pylogseg.disk.disk import open_dir
+    from pylogseg.disk.listing import open_dir
     from pylogseg.inspect.verify.owners import owner_of
     from pylogseg.inspect.verify.startup import check_start
     from pylogseg.values.internal.cluster import TOPIC_RESOURCE, clusters_of

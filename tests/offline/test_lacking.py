@@ -12,7 +12,7 @@ import pytest
 from helpers.depth import diagonals, some_of
 from helpers.shell import Done, pylogseg
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.inspect.verify.lacking import lacking
 from pylogseg.log.recovery_report import ActionKind

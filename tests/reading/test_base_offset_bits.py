@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import pylogseg
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.batches import scan
 from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Level

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import pylogseg as package
 from pylogseg import scan
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.records import decode
 from pylogseg.reading import merged
 from pylogseg.reading.merged import merge_by_time

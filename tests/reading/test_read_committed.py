@@ -13,7 +13,7 @@ from helpers.forked import process
 from helpers.shell import pylogseg as pylogseg_shell
 
 import pylogseg
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.batches import scan
 from pylogseg.reading.stream import records_of
 from pylogseg.reading.transactions import Transactions

@@ -13,7 +13,7 @@ from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg import offline
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError
 
 #: Commands that read what paths and names choose, and how each is told to be about all records.

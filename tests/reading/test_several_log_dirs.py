@@ -11,7 +11,7 @@ from helpers.shell import locked, pylogseg
 from helpers.trees import contents
 
 from pylogseg import offline
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.locks import FolderLock
 from pylogseg.errors import RequestError
 from pylogseg.reading.seek import end_offset

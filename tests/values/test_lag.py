@@ -9,7 +9,7 @@ import pytest
 from helpers.depth import IS_DEEP
 
 import pylogseg
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.offset_map import OffsetMap

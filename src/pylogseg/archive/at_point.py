@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.at_point import PointFiles, split_point
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.disk.tier.opening import is_tier

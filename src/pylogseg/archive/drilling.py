@@ -26,7 +26,8 @@ from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.archive.restoring import restore_point
 from pylogseg.archive.trying_transactions import TransactionTrial
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.notes import as_notes, note_lines
 from pylogseg.disk.tier.at_point import UNSEALED, lacks_of
 from pylogseg.disk.tier.point import ArchivedPartition, Point

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from pylogseg.archive.seen import Key, Lack, SeenCluster, SeenCopy
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, Finding
 from pylogseg.inspect.verify.lacking import Look, lacking_of

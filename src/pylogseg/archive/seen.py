@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import not_topics_here
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import (
     FileState,

@@ -13,7 +13,7 @@ from typing import Any
 
 from pylogseg.archive.consuming import DrillClient
 from pylogseg.archive.record_digest import RecordDigest
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.reading.arrow.encode import encode

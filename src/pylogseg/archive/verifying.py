@@ -24,8 +24,9 @@ from pylogseg.archive.read_notes import (
     read_times,
 )
 from pylogseg.disk.choice import ALL, PartitionChoice
-from pylogseg.disk.disk import Partition, Segment, open_folder, uploaded_end
+from pylogseg.disk.disk import Partition, Segment, uploaded_end
 from pylogseg.disk.folders import not_here
+from pylogseg.disk.listing import open_folder
 from pylogseg.disk.notes import note_lines
 from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.at_point import PointFiles, files_among, lacks_of, listed

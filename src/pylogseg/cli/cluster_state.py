@@ -13,7 +13,7 @@ import click
 from pylogseg.cli import common, completion
 from pylogseg.cli.outcomes import Row
 from pylogseg.cli.outputs import check_output
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError

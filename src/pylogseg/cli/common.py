@@ -21,7 +21,8 @@ from pylogseg.cli import completion
 from pylogseg.cli.streams import Shown, bare, forget_output, say
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.disk.choice import PartitionChoice, of_topics, with_two_meanings
-from pylogseg.disk.disk import Disk, Partition, open_dir, open_later
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import open_dir, open_later
 from pylogseg.disk.notes import note_lines
 from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors

@@ -12,7 +12,8 @@ from pylogseg.cli.outcomes import print_part, print_parts
 from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparing import diff as compare
 

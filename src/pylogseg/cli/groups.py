@@ -13,7 +13,7 @@ from pylogseg.cli.cluster_state import assignment_text, opened, report, rows_of,
 from pylogseg.cli.outcomes import Columns, Row, print_rows
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.streams import say
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
 from pylogseg.format.words import count_text

@@ -27,8 +27,8 @@ from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.points import at_point, point_options
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.cli.workers import Workers, parts_option, workers_option
-from pylogseg.disk.disk import open_dir
 from pylogseg.disk.folders import is_archive
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.codecs import CODEC_NAMES

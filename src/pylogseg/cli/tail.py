@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, LogDir, Partition, open_dir
+from pylogseg.disk.disk import Disk, LogDir, Partition
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError, StorageError, is_missing
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of

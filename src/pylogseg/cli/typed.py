@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pylogseg.cli import common
-from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.text import DECODED
 from pylogseg.format.words import count_text

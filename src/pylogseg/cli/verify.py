@@ -22,7 +22,8 @@ from pylogseg.cli.outcomes import print_part
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row

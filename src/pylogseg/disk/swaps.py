@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from pylogseg.disk.listing import MOST_LISTINGS
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import StorageError, is_missing
 from pylogseg.format.names import FileKind, FileName, parse_file_name
@@ -30,6 +29,9 @@ class Swap(NamedTuple):
 
 
 _NONE = Swap({}, frozenset())
+
+#: A folder that never rests is listed so often.
+MOST_LISTINGS = 100
 
 
 def unfinished_swap(names: Iterable[str], end_of: Callable[[str, int], int]) -> Swap:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.disk.tier.opening import LAYOUTS, is_tier
 from pylogseg.errors import RequestError

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pylogseg.disk.choice import PartitionChoice, of_topics
-from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import as_disk
 from pylogseg.env.executor import Advance, Executor, Threads, Workload, choose_executor, job_count
 from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError, StorageError

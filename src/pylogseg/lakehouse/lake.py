@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
-from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, choose_executor
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.target import Target
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.env.storage import LocalStorage

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import not_here
+from pylogseg.disk.listing import as_disk
 from pylogseg.env.executor import Advance, Executor, Workload, choose_executor
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import TableColumn, declare_columns, get_columns, line_type

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import PylogsegError
 from pylogseg.format.batches import scan
 from pylogseg.format.records import RecordColumns, decode

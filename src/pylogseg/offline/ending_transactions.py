@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pylogseg.config import LogConfig
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler

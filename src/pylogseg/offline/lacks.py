@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.target import Target
 from pylogseg.env.storage import LocalStorage
 from pylogseg.inspect.verify.findings import Finding

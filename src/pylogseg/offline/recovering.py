@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import LocalStorage, Storage

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, Partition, Segment, beside, open_folder, uploaded_end
+from pylogseg.disk.disk import Disk, Partition, Segment, beside, uploaded_end
+from pylogseg.disk.listing import open_folder
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.errors import RequestError, StorageError, is_missing
 from pylogseg.format.batches import BatchTable

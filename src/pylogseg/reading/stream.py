@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pylogseg.disk.choice import whole_number
-from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import as_disk
 from pylogseg.env.executor import job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import first_ms, warned_of_unit

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import as_disk
 from pylogseg.env.beside import whole
 from pylogseg.env.executor import Executor, choose_executor
 from pylogseg.errors import RequestError

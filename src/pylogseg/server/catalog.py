@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pylogseg.disk.choice import ALL, PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.garbage import uncollected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.reading.partition import Chunk
 from pylogseg.spark.logs import find_logs
 from pylogseg.spark.options import SourceOptions

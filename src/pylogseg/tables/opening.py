@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pylogseg.disk.disk import Disk, Partition, Segment, as_disk
+from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.disk.listing import as_disk
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import as_disk
 from pylogseg.errors import RequestError
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.reading.latest import MEMORY_BYTES

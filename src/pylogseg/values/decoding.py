@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg._native import _typed
-from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import CorruptionError, NotOwnError, PylogsegError, RequestError
 from pylogseg.format.words import check_word
 from pylogseg.reading.arrow.columns import record_batches, schema

@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.index_lookups import Lookups
 
 import pylogseg
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import CorruptionError
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.inspect.verify.disk import VerifySummary, verify

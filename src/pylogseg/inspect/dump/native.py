@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.opening import file_system, is_tier
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import RequestError, StorageError

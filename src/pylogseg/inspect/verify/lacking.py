@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pylogseg.disk.choice import ALL, PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, Segment, beside, open_dir
+from pylogseg.disk.disk import Disk, Partition, Segment, beside
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.target import Target
 from pylogseg.env.executor import Advance, Threads
 from pylogseg.env.filesystem import LocalFiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.storage import Storage
 from pylogseg.errors import PylogsegError
 from pylogseg.log.directory import partition_of

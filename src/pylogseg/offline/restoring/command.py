@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Any, Literal
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import refuse_archive
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.small_files import unknown_cluster
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier

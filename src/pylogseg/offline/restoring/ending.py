@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.storage import Storage
 from pylogseg.format.names import FileKind
 from pylogseg.log.directory import partition_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.server.catalog import Catalog

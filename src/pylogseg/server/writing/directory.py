@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from pylogseg.config import LogConfig
-from pylogseg.disk.disk import Partition, open_dir
+from pylogseg.disk.disk import Partition
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.escape import printable

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.columns import to_row
 from pylogseg.lakehouse.audit import audit as compared
 from pylogseg.lakehouse.audit_result import Audit

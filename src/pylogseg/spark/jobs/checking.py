@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive, verify_archive
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import to_row
 from pylogseg.format.words import check_word

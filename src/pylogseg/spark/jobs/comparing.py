@@ -8,7 +8,8 @@ from typing import Any
 
 from pylogseg import offline
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import to_row

@@ -9,7 +9,7 @@ from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.columns import HOURS, KEYS, STATS
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import spark_ddl, to_row
 from pylogseg.inspect.stats.counting import Counting, counted

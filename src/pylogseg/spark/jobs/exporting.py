@@ -8,7 +8,7 @@ from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.columns import EXPORTED
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.columns import spark_ddl
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.lacking import lacking_for

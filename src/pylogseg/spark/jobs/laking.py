@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.format.columns import to_row
 from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.lakehouse.lake import lake as write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.listing import open_dir
 from pylogseg.reporting.report import Report
 from pylogseg.reporting.report import report as make_report
 from pylogseg.spark.executor import SparkExecutor

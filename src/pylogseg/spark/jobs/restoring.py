@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from pylogseg.disk.disk import Partition, open_dir
+from pylogseg.disk.disk import Partition
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.executor import Advance, Workload
 from pylogseg.errors import RequestError
 from pylogseg.inspect.verify.lacking import refuse, texts_of

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylogseg.disk.disk import Disk, as_disk
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.listing import as_disk
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC

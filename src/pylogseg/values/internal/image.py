@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, Partition, Segment, open_dir
+from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.indexed_ends import indexed_end
+from pylogseg.disk.listing import open_dir
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import decode_control

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path as FilePath
 
-from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.listing import open_dir
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.registry import Registry
