@@ -41,6 +41,8 @@ def test_texts_about_many_are_one_line(texts: list[str], line: str) -> None:
         ["settings: /d/server.properties", "settings: /d/other.properties"],
         ["a-0: offsets 3 to 4", "a-1: offsets 5 to 6"],
         ["topic unknown has no id", "topic other has no id"],
+        ["a-0: the log is that of /d/1", "a-1: the log is that of /d/2"],
+        ["a-0: /d/a-0/1.log is lost", "a-0: /d/a-0/2.log is lost"],
     ],
 )
 def test_other_texts_stay(texts: list[str]) -> None:

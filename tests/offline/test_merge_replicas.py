@@ -127,7 +127,7 @@ def test_sides_of_many_partitions_are_chosen_at_once(tmp_path: Path, monkeypatch
             ours, theirs = files(out / name), files(sources[1] / name)
             assert all(ours[each] == theirs[each] for each in ours if each.endswith(".log"))
         assert b"".join(path.read_bytes() for path in sorted((out / "u-0").glob("*.log"))) == whole
-    assert f"2 partitions: the log is that of {sources[1]}: it was named" in done.text
+    assert f"2 partitions, t-0, t-7: the log is that of {sources[1]}: it was named" in done.text
     assert shell("merge", *sources, "--into", tmp_path / "x", "--take", f"v*={sources[1]}").code == 2
     assert shell("merge", *sources, "--into", tmp_path / "x", "--take", f"t-0,={sources[1]}").code == 2
     # A word that is a folder here too is a name if the folders before it have one.

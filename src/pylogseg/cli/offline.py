@@ -174,7 +174,7 @@ class Request(NamedTuple):
             return
         lines = result.lines
         if result.state == "failed" and not self.verbose:
-            names = failures.setdefault((without_paths(result.reason), result.remedy), [])
+            names = failures.setdefault((without_paths(result.reason, result.name), result.remedy), [])
             names.append(result.name)
             lines = result.lines if len(names) == 1 else result.action_lines
         say(*map(in_shell, lines(self.verbose, self.options["dry_run"])))

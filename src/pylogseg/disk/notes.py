@@ -53,21 +53,28 @@ class Note:
         return self.topic in topics if self.partition < 0 else takes(self.topic, self.partition)
 
 
-def without_paths(text: str) -> str:
-    """Return a text without paths and ids, by which texts about several partitions differ."""
-    return _PATH.sub("", text)
+def without_paths(text: str, name: str = "") -> str:
+    """Return a text without ids and without paths, or without those of the partition with a name."""
+
+    def shown(match: re.Match[str]) -> str:
+        is_own = not name or "/" not in match[0] or name in match[0].rstrip(":;,").split("/")
+        return "" if is_own else match[0]
+
+    return _PATH.sub(shown, text)
 
 
-def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False) -> list[str]:
+def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False, ignores_own_paths: bool = False) -> list[str]:
     """Return a line for each fact; one about several partitions names the first of them, and their number.
 
-    With `ignores_paths`, facts that differ only in paths are one, and the line has that of the first partition.
+    With `ignores_paths`, facts that differ only in paths are one, and the line has that of the first partition; with
+    `ignores_own_paths` if these are of the partitions.
     """
     alike: dict[tuple[str, str], list[Note]] = {}
     for note in notes:
         is_joined = bool(note.topic) and note.error is None
         fact = note.fact.replace(f"topic {note.topic} ", "") if note.is_whole else note.fact
-        fact = without_paths(fact) if ignores_paths else fact
+        if ignores_paths or ignores_own_paths:
+            fact = without_paths(fact, note.name if ignores_own_paths else "")
         alike.setdefault((note.place, fact if is_joined else note.text), []).append(note)
     return [line for some in alike.values() for line in _joined(some)]
 
@@ -99,10 +106,11 @@ def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) 
 def joined_lines(texts: Iterable[str], topics: Iterable[str] = ()) -> list[str]:
     """Return texts, those of several partitions that say the same as one, and those of several of the topics.
 
-    The name is the first word, or behind the word topic, or in the path of a file. Texts may differ in paths and ids.
+    The name is the first word, or behind the word topic, or in the path of a file. Texts may differ in ids, and in
+    paths of the partitions.
     """
     notes, names = as_notes(texts, topics=topics), set(topics)
-    return note_lines((note if note.topic else _with_subject(note, names) for note in notes), ignores_paths=True)
+    return note_lines((note if note.topic else _with_subject(note, names) for note in notes), ignores_own_paths=True)
 
 
 def _with_subject(note: Note, topics: set[str]) -> Note:
