@@ -17,8 +17,7 @@ from helpers.typed_logs import write_orders
 import pylogseg
 from pylogseg.reading.arrow.batches import decoder
 from pylogseg.reading.arrow.sizes import BATCH_BYTES
-from pylogseg.spark import frames
-from pylogseg.spark.jobs import searching
+from pylogseg.spark import frames, jobs, searching
 from pylogseg.spark.options import parse
 from pylogseg.spark.source import PylogsegSource
 from pylogseg.spark.stream import SegmentStreamReader
@@ -58,7 +57,7 @@ def read_segments(path: Path, options: dict[str, str]) -> Iterator[pa.RecordBatc
 
 
 def grep(path: Path, options: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    found: Iterator[pa.RecordBatch] = searching.grep(None, path, b"", **options)
+    found: Iterator[pa.RecordBatch] = jobs.grep(None, path, b"", **options)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -32,6 +33,27 @@ def test_verify_says_what_the_command_says(spark: Any, examples: Path, tmp_path:
     assert jobs.verify(spark, examples, ["codec-*"], level="crc").count() == 0
     with pytest.raises(RequestError, match="level: expected one of headers, crc"):
         jobs.verify(spark, examples, level="all")
+
+
+def test_the_arguments_of_a_job_are_those_of_its_function() -> None:
+    """`help` shows them; another one is refused before anything is read or started."""
+    functions = {
+        jobs.archive: pylogseg.archive.write, jobs.audit: pylogseg.audit, jobs.diff: pylogseg.offline.diff,
+        jobs.lake: pylogseg.lake, jobs.report: pylogseg.report,
+    }  # fmt: skip
+    ours = {"jobs", "executor", "max_bytes_per_second", "on_bytes", "on_size"}
+    for job, function in functions.items():
+        keywords = {
+            each.name: each.default
+            for each in inspect.signature(function).parameters.values()
+            if each.kind is each.KEYWORD_ONLY and each.name not in ours
+        }
+        shown = {each.name: each.default for each in inspect.signature(job).parameters.values()}
+        assert {*keywords.items()} <= {*shown.items()}
+        assert {"spark", "progress"} <= shown.keys()
+        assert not ours & shown.keys()
+        with pytest.raises(TypeError, match=rf"^{job.__name__}\(\) got an unexpected keyword argument 'jobs'"):
+            job(None, "a", "b", jobs=2)
 
 
 def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> None:

@@ -194,6 +194,19 @@ EXPORTED = (
     TableColumn("problem", "string", "what could not be read; null for the others"),
 )
 
+#: What a restore of rows says of each partition.
+RESTORED = (
+    _TOPIC,
+    _PARTITION,
+    TableColumn("state", "string", "written, unchanged or to do"),
+    TableColumn("path", "string", "of the folder"),
+    TableColumn("firstOffset", "int64", "of the rows"),
+    TableColumn("nextOffset", "int64", "after the last row"),
+    TableColumn("records", "int64", "their number"),
+    TableColumn("segments", "int32", "their number"),
+    TableColumn("size", "int64", "of the segments", "bytes"),
+)
+
 #: What `pylogseg.spark.segments` tells by names and indexes, besides columns of `SEGMENTS`: no segment is opened.
 NEXT_SEGMENT = TableColumn("nextSegmentBaseOffset", "int64", "base offset of the next segment; null for the last one")
 INDEX_ENTRIES = TableColumn("indexEntries", "int32", "of the offset index; null if it is missing")

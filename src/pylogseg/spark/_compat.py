@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 import pyspark
 
 from pylogseg import errors
@@ -45,7 +43,6 @@ __all__ = [
     "check_data_sources",
     "cores_of",
     "is_connect",
-    "small_frame",
     "struct_of",
 ]
 
@@ -94,20 +91,3 @@ def struct_of(schema: Any) -> Any:
     if not isinstance(schema, str):
         return schema
     return types.StructType.fromDDL(schema) if VERSION >= (4, 0) else types._parse_datatype_string(schema)
-
-
-def small_frame(spark: Any, rows: Sequence[Mapping[str, Any]], schema: str) -> Any:
-    """Return a DataFrame of a few rows of the driver, by column name.
-
-    The rows become an Arrow table in the plan. A list of rows would be sent to the workers, and from there to the JVM,
-    each time the DataFrame is evaluated.
-    """
-    names = [part.split()[0] for part in schema.split(", ")]
-    if VERSION < (4, 0):
-        return spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema)
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    types = to_arrow_schema(StructType.fromDDL(schema))
-    columns = [pa.array([row[field.name] for row in rows], field.type) for field in types]
-    return spark.createDataFrame(pa.table(columns, schema=types), StructType.fromDDL(schema))

@@ -22,15 +22,26 @@ _TYPES: dict[ColumnType, pa.DataType] = {
     "int16": pa.int16(),
     "int32": pa.int32(),
     "int64": pa.int64(),
+    "float64": pa.float64(),
     "timestamp": TIMESTAMP,
     "list<int64>": pa.list_(pa.int64()),
     "list<string>": pa.list_(pa.string()),
+    "map<string, int64>": pa.map_(pa.string(), pa.int64()),
 }
 
 
 def arrow_schema(columns: Iterable[TableColumn]) -> pa.Schema:
     """Return columns as an Arrow schema."""
-    return pa.schema([(column.name, _TYPES[column.type]) for column in columns])
+    return pa.schema([(column.name, _type(column)) for column in columns])
+
+
+def _type(column: TableColumn) -> pa.DataType:
+    if column.type in _TYPES:
+        return _TYPES[column.type]
+    struct = pa.struct([(field.name, _type(field)) for field in column.fields])
+    return {"list<struct>": pa.list_(struct), "map<string, struct>": pa.map_(pa.string(), struct)}.get(
+        column.type, struct
+    )
 
 
 def record_batch(wanted: pa.Schema, count: int, same: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:

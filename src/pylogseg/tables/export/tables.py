@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from pylogseg.disk.disk import Segment
+from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.disk import Disk, Segment
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import scratch_folder, sweep
@@ -28,8 +29,7 @@ from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import parse_partition_folder
-from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.lacking import texts_of
+from pylogseg.inspect.verify.lacking import lacking_for, texts_of
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.marks import is_marked, mark_of
@@ -364,14 +364,22 @@ def rows_of(part: ExportedPart, store: ObjectStore) -> list[dict[str, Any]]:
     ]
 
 
-def missing_row(finding: Finding) -> dict[str, Any]:
-    """Return the columns `EXPORTED` for records that are known to be missing from a log."""
-    above, name = os.path.split(finding.path)
-    folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
-    topic, number = (folder.topic, folder.partition) if folder else (None, None)
-    (problem,) = texts_of([finding])
-    where = {"topic": topic, "partition": number, "baseOffset": finding.offset, "state": "missing", "path": None}
-    return {**where, "records": 0, "size": None, "problem": problem}
+def missing_rows(
+    disk: Disk,
+    logs: Iterable[LogFiles],
+    times: tuple[int | None, int | None],
+    options: ReadOptions,
+    choice: PartitionChoice,
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns `EXPORTED` for records that are known to be missing from logs, chosen from a disk."""
+    readers = [LogReader.of(log, (0, OPEN_END), times, options) for log in logs]
+    for finding in lacking_for(disk, readers, choice):
+        above, name = os.path.split(finding.path)
+        folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
+        topic, number = (folder.topic, folder.partition) if folder else (None, None)
+        (problem,) = texts_of([finding])
+        where = {"topic": topic, "partition": number, "baseOffset": finding.offset, "state": "missing", "path": None}
+        yield {**where, "records": 0, "size": None, "problem": problem}
 
 
 def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], None] | None) -> ExportedPart:

@@ -1,0 +1,72 @@
+"""Arguments of jobs: those of the functions that a job calls, of which it takes out its own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.listing import open_dir
+from pylogseg.spark.executor import SparkExecutor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Arguments that no job takes: it gives the executor, whose progress is that of tasks.
+_OWN = ("executor", "jobs", "max_bytes_per_second", "on_size", "on_bytes", "on_result", "memory_map")
+_CHOICE = {
+    name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+    for name, annotation in (("topic", "str | Sequence[str] | None"), ("partition", "int | Sequence[int] | None"))
+}
+_PROGRESS = inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="bool | None")
+
+
+def takes(*functions: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[F], F]:
+    """Show the keywords of functions, and `progress`, as those of a job that hands them on, and refuse all others.
+
+    Where the job has ``*choice``, it takes `topic` and `partition`, by their places or names.
+    """
+
+    def decorate(job: F) -> F:
+        own = inspect.signature(job)
+        shown: dict[str, inspect.Parameter] = {}
+        for each in own.parameters.values():
+            if each.kind is inspect.Parameter.VAR_POSITIONAL:
+                shown |= _CHOICE
+            elif each.kind is not inspect.Parameter.VAR_KEYWORD:
+                shown[each.name] = each
+        for each in (_PROGRESS, *(each for f in functions for each in inspect.signature(f).parameters.values())):
+            if each.name not in (*_OWN, *without) and each.kind >= inspect.Parameter.KEYWORD_ONLY:
+                shown.setdefault(each.name, each)
+        signature = own.replace(parameters=sorted(shown.values(), key=lambda each: each.kind))
+
+        @functools.wraps(job)
+        def run(*given: Any, **how: Any) -> Any:
+            try:
+                signature.bind(*given, **how)
+            except TypeError as error:
+                raise TypeError(f"{job.__name__}() {error}") from None
+            return job(*given, **how)
+
+        cast(Any, run).__signature__ = signature
+        return cast(F, run)
+
+    return decorate
+
+
+def take_choice(choice: Sequence[Any], how: dict[str, Any]) -> PartitionChoice:
+    """Take `topic` and `partition`, by their places or names, out of the arguments of a job."""
+    topic, partition = [*choice, None, None][:2]
+    return PartitionChoice.of(how.pop("topic", topic), how.pop("partition", partition))
+
+
+def take_executor(spark: Any, how: dict[str, Any]) -> SparkExecutor:
+    """Take the argument of an executor out of those of a job."""
+    return SparkExecutor(spark, how.pop("progress", None))
+
+
+def take_log(path: Any, how: dict[str, Any]) -> Any:
+    """Take the arguments of `open_dir` out of those of a job, and return the disk; without any the path as it is."""
+    opening = {name: how.pop(name) for name in ("storage_options", "tier") if name in how}
+    return open_dir(path, **opening) if any(value is not None for value in opening.values()) else path
