@@ -147,7 +147,7 @@ def to_json(value: Any) -> Any:
 def _with_fields(value: Any, fields: tuple[TableColumn, ...]) -> Any:
     if isinstance(value, dict):
         return {name: part if type(part) in _PLAIN else _with_fields(part, fields) for name, part in value.items()}
-    if isinstance(value, list):
+    if type(value) in (list, tuple):
         return [_with_fields(part, fields) for part in value]
     return to_row(value, fields)
 

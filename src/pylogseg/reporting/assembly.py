@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.disk.folders import readable_leader_epochs
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError
 from pylogseg.format.escape import printable
@@ -42,7 +43,6 @@ from pylogseg.reporting.partitions import (
     Fold,
     blank_fact,
     in_brief,
-    leader_epochs,
     left_over,
     merged_segments,
     partition_row_of,
@@ -221,7 +221,7 @@ class ReportAssembly:
                 max(0, fold.aborted_count - MOST_ABORTED),
                 opened,
             ),
-            leader_epochs=leader_epochs(partition),
+            leader_epochs=tuple(readable_leader_epochs(partition.files, partition.path)),
         )
 
     def _note_failure(self, partition: Partition, error: PylogsegError) -> None:

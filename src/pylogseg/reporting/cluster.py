@@ -18,9 +18,6 @@ from pylogseg.reporting.facts import (
     Command,
     FindingFact,
     OpenFact,
-    ReplicasFact,
-    TopicSettingFact,
-    TransactionFact,
 )
 from pylogseg.reporting.lags import group_facts, offset_facts
 from pylogseg.values.internal import groups, transactions
@@ -111,11 +108,15 @@ class ClusterFacts:
         if METADATA_TOPIC not in self._disk.topics:
             return {}
         rows = [_replicas(row) for row in self._rows("partitions")]
-        rows.sort(key=lambda row: (row.leader is not None, not row.is_under_replicated, row.topic, row.partition))
+        rows.sort(
+            key=lambda row: (row["leader"] is not None, not row["isUnderReplicated"], row["topic"], row["partition"])
+        )
         settings = (
-            TopicSettingFact(
-                printable(row["resource"]), row["name"], None if row["isSecret"] else printable(row["value"])
-            )
+            {
+                "topic": printable(row["resource"]),
+                "name": row["name"],
+                "value": None if row["isSecret"] else printable(row["value"]),
+            }
             for row in self._rows("configs")
             if row["resourceType"] == "TOPIC"
         )
@@ -162,26 +163,25 @@ def cluster_ids(disk: Disk) -> tuple[str, ...]:
     return tuple(sorted(printable(each) for each in found if each))
 
 
-def _replicas(row: Mapping[str, Any]) -> ReplicasFact:
-    return ReplicasFact(
-        printable(row["topic"]),
-        row["partition"],
-        row["leader"] if row["leader"] >= 0 else None,
-        row["leaderEpoch"],
-        tuple(row["replicas"]),
-        tuple(row["isr"]),
-        len(row["isr"]) < len(row["replicas"]),
-    )
+def _replicas(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "topic": printable(row["topic"]),
+        "partition": row["partition"],
+        "leader": row["leader"] if row["leader"] >= 0 else None,
+        "leaderEpoch": row["leaderEpoch"],
+        "replicas": list(row["replicas"]),
+        "inSync": list(row["isr"]),
+        "isUnderReplicated": len(row["isr"]) < len(row["replicas"]),
+    }
 
 
-def _transaction(row: Mapping[str, Any]) -> TransactionFact:
-    return TransactionFact(
-        printable(row["transactionalId"]),
-        row["producerId"],
-        row["producerEpoch"],
-        row["state"],
-        row["timeoutMs"],
-        row["startTime"],
-        row["lastUpdateTime"],
-        tuple(printable(f"{each['topic']}-{n}") for each in row["partitions"] for n in each["partitions"]),
-    )
+#: Columns of `pylogseg.cluster_state` that the report has.
+_OF_TRANSACTIONS = (
+    "transactionalId", "producerId", "producerEpoch", "state", "timeoutMs", "startTime", "lastUpdateTime",
+)  # fmt: skip
+
+
+def _transaction(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = [printable(f"{topic['topic']}-{n}") for topic in row["partitions"] for n in topic["partitions"]]
+    shown = {name: row[name] for name in _OF_TRANSACTIONS}
+    return {**shown, "transactionalId": printable(row["transactionalId"]), "partitions": names}

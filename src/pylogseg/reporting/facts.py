@@ -7,7 +7,12 @@ not known, or was not looked at; `ScopeFact` says which. Names in JSON are those
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from pylogseg.format.columns import TableColumn, declare_columns
+from pylogseg.format.files.checkpoint import EpochEntry
+from pylogseg.format.files.txnindex import AbortedTxn
+from pylogseg.inspect.stats.missing import MissingRange
 from pylogseg.reporting.changes import Since
 
 #: Raised when a field changes its meaning or goes; new fields do not raise it.
@@ -190,16 +195,15 @@ class SegmentFact:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class GapFact:
-    """Offsets without a record."""
-
-    first: int
-    last: int
-    count: int
-    reason: str  #: ``markers``, ``log start``, ``compaction``, ``damage`` or ``not explained``.
-
-
+@declare_columns(
+    TableColumn("ranges", "list<struct>", "the first ranges of missing offsets; not those of markers", fields=(
+        TableColumn("first", "int64", "first missing offset", source="first_offset"),
+        TableColumn("last", "int64", "last missing offset", source=lambda gap: gap.end_offset - 1),
+        TableColumn("count", "int64", "missing offsets", source=lambda gap: gap.end_offset - gap.first_offset),
+        TableColumn("reason", "string", "markers, log start, compaction, damage or not explained"),
+    )),
+    with_fields=True,
+)  # fmt: skip
 @dataclass(frozen=True)
 class MissingFact:
     """Numbers of missing offsets by reason; `between` is not told apart before records are read."""
@@ -209,7 +213,7 @@ class MissingFact:
     compaction: int
     damage: int
     not_explained: int
-    ranges: tuple[GapFact, ...]  #: The first ones; not those of markers.
+    ranges: tuple[MissingRange, ...]  #: The first ones; not those of markers.
     ranges_not_listed: int
     is_all: bool  #: True if every header of the partition was read: else a missing offset may be overlooked.
 
@@ -224,15 +228,6 @@ class ProducerFact:
     last_timestamp: int
     open_since_offset: int | None
     transactional_id: str | None
-
-
-@dataclass(frozen=True)
-class AbortedFact:
-    """An aborted transaction, by a transaction index."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 @dataclass(frozen=True)
@@ -251,6 +246,14 @@ class OpenFact:
     commands: tuple[Command, ...]
 
 
+@declare_columns(
+    TableColumn("aborted", "list<struct>", "aborted transactions, by the transaction indexes", fields=(
+        TableColumn("producerId", "int64", "producer id"),
+        TableColumn("firstOffset", "int64", "first offset of its records"),
+        TableColumn("lastOffset", "int64", "offset of the marker"),
+    )),
+    with_fields=True,
+)  # fmt: skip
 @dataclass(frozen=True)
 class TransactionsFact:
     """Transactions of a partition."""
@@ -258,17 +261,9 @@ class TransactionsFact:
     transactional_batches: int | None
     commits: int | None  #: Markers; None if records were not read.
     aborts: int | None
-    aborted: tuple[AbortedFact, ...]
+    aborted: tuple[AbortedTxn, ...]
     aborted_not_listed: int
     open: tuple[OpenFact, ...]
-
-
-@dataclass(frozen=True)
-class EpochFact:
-    """A leader epoch and its first offset, by the checkpoint."""
-
-    epoch: int
-    start_offset: int
 
 
 @dataclass(frozen=True)
@@ -344,7 +339,7 @@ class PartitionFact:
     producers: tuple[ProducerFact, ...]
     producers_not_listed: int
     transactions: TransactionsFact
-    leader_epochs: tuple[EpochFact, ...]
+    leader_epochs: tuple[EpochEntry, ...]
     cleaning: CleaningFact | None
     damage: int  #: Findings of this level, as the next one.
     notices: int
@@ -448,42 +443,6 @@ class GroupOffsetFact:
 
 
 @dataclass(frozen=True)
-class ReplicasFact:
-    """Who has a partition, by the cluster's metadata."""
-
-    topic: str
-    partition: int
-    leader: int | None  #: None if there is none.
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    is_under_replicated: bool
-
-
-@dataclass(frozen=True)
-class TopicSettingFact:
-    """A topic's own setting, by the cluster's metadata."""
-
-    topic: str
-    name: str
-    value: str | None  #: None if it is a secret.
-
-
-@dataclass(frozen=True)
-class TransactionFact:
-    """A transactional id, as a row of ``pylogseg transactions``."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    state: str
-    timeout_ms: int
-    start_time: int | None
-    last_update_time: int | None
-    partitions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Facts:
     """All of a report."""
 
@@ -513,11 +472,12 @@ class Facts:
     groups: tuple[GroupFact, ...] = ()  #: Those that wait longest first, as their offsets.
     group_offsets: tuple[GroupOffsetFact, ...] = ()
     group_offsets_not_listed: int = 0
-    transactions: tuple[TransactionFact, ...] = ()
+    transactions: tuple[dict[str, Any], ...] = ()  #: As rows of `pylogseg.cluster_state`.
     open_transactions: tuple[OpenFact, ...] = ()
-    replicas: tuple[ReplicasFact, ...] = ()  #: Those without a leader or a replica in sync first.
+    #: As rows of `pylogseg.cluster_state`, those without a leader or a replica in sync first.
+    replicas: tuple[dict[str, Any], ...] = ()
     replicas_not_listed: int = 0
-    topic_settings: tuple[TopicSettingFact, ...] = ()
+    topic_settings: tuple[dict[str, Any], ...] = ()  #: Topics' own, by the cluster's metadata; a secret is null.
     cluster_ids: tuple[str, ...] = ()  #: In `meta.properties` of the log directories.
     partitions_in_brief: tuple[PartitionInBrief, ...] = ()  #: That were looked at, and are not in `partitions`.
     since: Since | None = None  #: What changed since an earlier report, if one was given.

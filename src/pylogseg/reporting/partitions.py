@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 from pylogseg.disk.disk import Disk, OtherFile, Partition, Segment
-from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
+from pylogseg.disk.folders import readable_topic_id
 from pylogseg.format.escape import printable
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.groups import TIME_TYPES, Unit, codec_name
@@ -25,10 +26,7 @@ from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reporting import commands
 from pylogseg.reporting.facts import (
-    AbortedFact,
     Codec,
-    EpochFact,
-    GapFact,
     HotKey,
     MissingFact,
     PartitionFact,
@@ -62,7 +60,7 @@ class Fold:
         self.series, self.grown = SeriesCount(), Grown(now_ms)
         self.segments: list[SegmentFact] = []
         self.read: list[str] = []
-        self.aborted: list[AbortedFact] = []
+        self.aborted: list[AbortedTxn] = []
         self.aborted_count = 0
         self.is_sampled = self.has_batches = False
         self._offsets = MissingOffsets(unit.name, unit.log_start_offset, unit.is_cleaned, MOST_RANGES)
@@ -80,7 +78,7 @@ class Fold:
         self.read.append(scan.read)
         self.segments.append(_segment_fact(segment, scan))
         room = MOST_ABORTED - len(self.aborted)
-        self.aborted += [AbortedFact(t.producer_id, t.first_offset, t.last_offset) for t in scan.aborted[:room]]
+        self.aborted += scan.aborted[:room]
         self.aborted_count += scan.aborted_count
 
     @property
@@ -101,10 +99,7 @@ class Fold:
         found, ranges, unlisted = self._offsets.finish()
         named = [each._replace(reason=_NOT_EXPLAINED) if each.reason == "unexplained" else each for each in ranges]
         shown = [each for each in named if each.reason != "markers"]
-        listed = tuple(
-            GapFact(each.first_offset, each.end_offset - 1, each.end_offset - each.first_offset, each.reason)
-            for each in shown[:MOST_RANGES]
-        )
+        listed = tuple(shown[:MOST_RANGES])
         is_all = all(each in ("all", "headers") for each in self.read)
         return MissingFact(
             found.markers if is_all else None,
@@ -324,12 +319,6 @@ def text_of(data: bytes | None, most: int = SHOWN_BYTES) -> str:
 
 
 # ---- small files of a partition ----
-
-
-def leader_epochs(partition: Partition) -> tuple[EpochFact, ...]:
-    """Return the leader epochs by their checkpoint; none if it is missing or damaged, which `verify` reports."""
-    entries = readable_leader_epochs(partition.files, partition.path)
-    return tuple(EpochFact(entry.epoch, entry.start_offset) for entry in entries)
 
 
 def producers_at_end(
