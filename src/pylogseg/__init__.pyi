@@ -23,9 +23,7 @@ from pylogseg.owned.manager.settings import BrokerSettings as BrokerSettings
 from pylogseg.owned.opening import open_log as open_log
 from pylogseg.owned.producer import Producer as Producer
 from pylogseg.reading.arrow.encode import encode as encode
-from pylogseg.reading.stream import Reader as Reader
-from pylogseg.reading.stream import Record as Record
-from pylogseg.reading.stream import read as read
+from pylogseg.reading.record import Record as Record
 from pylogseg.reporting.report import Report as Report
 from pylogseg.reporting.report import report as report
 from pylogseg.server.opening import serve as serve
@@ -33,8 +31,10 @@ from pylogseg.server.security import Security as Security
 from pylogseg.server.server import Server as Server
 from pylogseg.server.writing.broker import Broker as Broker
 from pylogseg.tables.opening import dataset as dataset
-from pylogseg.tables.polars import scan_polars as scan_polars
-from pylogseg.tables.read_arrow import read_arrow as read_arrow
+from pylogseg.tables.reader import Reader as Reader
+from pylogseg.tables.reader import read as read
+from pylogseg.tables.short_forms import read_arrow as read_arrow
+from pylogseg.tables.short_forms import scan_polars as scan_polars
 from pylogseg.values.decoding import Decoding as Decoding
 from pylogseg.values.internal.cluster_state import ClusterState as ClusterState
 from pylogseg.values.internal.cluster_state import cluster_state as cluster_state

@@ -21,8 +21,9 @@ from helpers.shell import command, damaged, environment, process, pylogseg
 from pylogseg._version import __version__
 from pylogseg.cli import _COMMANDS, LazyCommands, common
 from pylogseg.cli import shell as group
-from pylogseg.cli.query import OffsetRange, bytes_of, parse_offsets
+from pylogseg.cli.query import bytes_of
 from pylogseg.errors import RequestError
+from pylogseg.reading.offset_range import OffsetRange, parse_offsets
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
 

@@ -20,12 +20,13 @@ from helpers.shell import damaged, environment, pylogseg
 from reference import text as reference
 
 import pylogseg as package
-from pylogseg.cli.query import OffsetRange, Query
+from pylogseg.cli.query import Query
 from pylogseg.cli.tail import FollowedReader, last_records
 from pylogseg.disk.listing import open_dir
 from pylogseg.format.text import payload_of
-from pylogseg.reading.partition import ReadOptions
-from pylogseg.reading.stream import logs_of
+from pylogseg.reading.logs import logs_of
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading
 
 NAMES = [
     "codec-none-1",
@@ -196,7 +197,7 @@ def test_tail_with_filters(examples: Path) -> None:
 
 
 def test_tail_reads_only_the_end(examples: Path) -> None:
-    query = Query(OffsetRange(), None, None, None, ReadOptions())
+    query = Query(Selection(), Reading())
     (log,) = logs_of(open_dir(examples / "codec-none-1"))
     part = last_records(query.of(log), 3)
     assert part.first_offset == 502
@@ -229,7 +230,7 @@ def test_followed_gives_each_record_once(examples: Path, tmp_path: Path) -> None
     ends = batch_ends(first)
     grow(source, folder, 1, ends[2] + 30)  # the fourth batch is half written
     disk = open_dir(folder)
-    query = Query(OffsetRange(), None, None, None, ReadOptions())
+    query = Query(Selection(), Reading())
     (log,) = logs_of(disk)
     followed = FollowedReader(query.of(log), disk.partitions[0])
     got: list[int] = []

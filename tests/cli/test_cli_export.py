@@ -26,7 +26,7 @@ import pylogseg as package
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.beside import unfinished
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.reading.stream import logs_of
+from pylogseg.reading.logs import logs_of
 from pylogseg.tables.export import file as export_module
 from pylogseg.tables.export.file import Form, export_part
 

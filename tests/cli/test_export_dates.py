@@ -20,12 +20,13 @@ import pylogseg.offline
 from pylogseg.disk import columns
 from pylogseg.errors import RequestError
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading
 from pylogseg.tables.export import tables as module
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import NOTES, state_of
 from pylogseg.tables.export.tables import COLUMNS, ExportedPart, TableExport, export_parts, parts_of
-from pylogseg.tables.read_arrow import read_arrow
+from pylogseg.tables.short_forms import read_arrow
 
 DAY_MS = 86_400_000
 FORM = Form("parquet", COLUMNS)
@@ -49,10 +50,12 @@ def export(
     keep_deleted: bool = True,
     **how: Any,
 ) -> list[ExportedPart]:
-    options = ReadOptions(**how)
-    table = TableExport(out, form, options.isolation_level, dry_run=dry_run, overwrite=overwrite)
+    reading = Reading(**how)
+    table = TableExport(out, form, reading.isolation_level, dry_run=dry_run, overwrite=overwrite)
     with table.opened():
-        groups = parts_of(logs_of(pylogseg.open_dir(disk)), table, options, times, keep_deleted=keep_deleted)
+        selection = Selection(since=times[0], until=times[1])
+        logs = logs_of(pylogseg.open_dir(disk))
+        groups = parts_of(logs, table, selection, reading.start(), keep_deleted=keep_deleted)
         return [part for group in groups for part in export_parts(group, table, advance)]
 
 
@@ -457,4 +460,4 @@ def test_two_files_for_one_part(tmp_path: Path) -> None:
         make(tmp_path / folder / "t-0", [0] * 3)
     logs = [log for folder in ("a", "b") for log in logs_of(pylogseg.open_dir(tmp_path / folder))]
     with pytest.raises(RequestError, match="the same part of the same partition"):
-        parts_of(logs, TableExport(tmp_path / "out", FORM, "read_uncommitted"), ReadOptions())
+        parts_of(logs, TableExport(tmp_path / "out", FORM, "read_uncommitted"), Selection(), Reading().start())

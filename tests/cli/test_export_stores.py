@@ -26,7 +26,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.offline import compact
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading
 from pylogseg.tables.export import notes
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import (
@@ -39,7 +40,7 @@ from pylogseg.tables.export.notes import (
     state_of,
 )
 from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
-from pylogseg.tables.read_arrow import read_arrow
+from pylogseg.tables.short_forms import read_arrow
 
 URL = "memory://lake"
 CHANGES = ("put", "delete")
@@ -93,7 +94,7 @@ def export(disk: Path, url: str = URL, **how: Any) -> list[str]:
     table = TableExport(url, Form("parquet", COLUMNS), "read_uncommitted", **how)
     logs = logs_of(package.open_dir(disk))
     with table.opened([log.name for log in logs]):
-        groups = parts_of(logs, table, ReadOptions())
+        groups = parts_of(logs, table, Selection(), Reading().start())
         return [part.state for group in groups for part in export_parts(group, table)]
 
 

@@ -84,7 +84,7 @@ def test_one_rule_for_every_reader(
         list(package.read(folder))
     stopping = package.read(folder, on_corrupt="stop")
     until_damage = [record.offset for record in stopping]
-    parts = LogReader(whole.scope.logs[0], 0, 2**63, options=whole.scope.options).parts()
+    parts = LogReader(whole.scope.logs[0], 0, 2**63, state=whole.scope.state).parts()
     assert [o for part in parts for chunk in part.chunks() for o in chunk.columns.offset.tolist()] == left
     assert [gap for part in parts for gap in part.gaps] == whole.gaps
     for jobs in (1, 2, 4):

@@ -25,8 +25,10 @@ from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, check_an
 from pylogseg.format.scratch import COLUMN_NAMES, Copies, Scratch
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, ReadOptions
-from pylogseg.reading.stream import Reader
+from pylogseg.reading.offset_range import OPEN_END, OffsetRange
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading
+from pylogseg.tables.reader import Reader
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
@@ -292,15 +294,17 @@ def read(rng: Random) -> None:
     system: Any = Files(files)
     segments = [_segment(system, base, rng.random() < 0.5) for base in (0, 1000)]
     on_corrupt = rng.choice(("raise", "stop", "skip"))
-    options = ReadOptions(
+    reading = Reading(
         rng.choice(("read_uncommitted", "read_committed")), on_corrupt,
-        control=rng.random() < 0.5, check_crc=rng.random() < 0.8, limit_bytes=LIMIT_BYTES,
-        window_bytes=rng.choice((100, 1 << 16)), scratch=Scratch if rng.random() < 0.3 else None,
+        control=rng.random() < 0.5, check_crc=rng.random() < 0.8, max_decompressed_bytes=LIMIT_BYTES,
     )  # fmt: skip
+    window, scratch = rng.choice((100, 1 << 16)), Scratch if rng.random() < 0.3 else None
+    state = reading.start(window_bytes=window, scratch=scratch)
     offsets = rng.choice(((0, OPEN_END), (1003, 1004), (rng.randrange(2000), OPEN_END)))
     times = rng.choice(((None, None), (None, None), (1_600_000_000_010, None), (None, 1_600_000_000_010)))
     snapshots = rng.choice(({}, {1000: "1000.snapshot"}))
-    reader = Reader(ReadScope([LogFiles(segments, 0, snapshots)], offsets, times, rng.choice((None, 5)), options))
+    selection = Selection(offsets=OffsetRange(*offsets), since=times[0], until=times[1], limit=rng.choice((None, 5)))
+    reader = Reader(ReadScope([LogFiles(segments, 0, snapshots)], selection, state))
     # An index of transactions may refuse to be read in any mode; a log in none but "raise".
     with suppress(CorruptionError) if on_corrupt == "raise" else nullcontext():
         for record in reader:

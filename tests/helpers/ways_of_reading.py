@@ -16,7 +16,9 @@ from pylogseg.errors import CorruptionError
 from pylogseg.reading import ranges, scan
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.partition import OPEN_END, ReadOptions
+from pylogseg.reading.offset_range import OffsetRange
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading, ReadState
 from pylogseg.tables import dataset as classes
 from pylogseg.walker.gaps import Gap
 
@@ -51,15 +53,15 @@ def use_small_pieces(monkeypatch: pytest.MonkeyPatch, window_bytes: int) -> None
         monkeypatch.setattr(place, "ALONE_BYTES", 2_000)
     monkeypatch.setattr(classes, "FRAGMENT_BYTES", 2_000)
     monkeypatch.setattr(ranges, "OPEN_COST_BYTES", 0)
-    monkeypatch.setattr("pylogseg.reading.partition._log.disabled", True)
-    check = ReadOptions.__post_init__
+    monkeypatch.setattr("pylogseg.reading.state._log.disabled", True)
+    check = ReadState.__post_init__
 
-    def smaller(options: ReadOptions) -> None:
-        check(options)
+    def smaller(state: ReadState) -> None:
+        check(state)
         if window_bytes:
-            options.window_bytes = options.first_window_bytes = window_bytes
+            state.window_bytes = state.first_window_bytes = window_bytes
 
-    monkeypatch.setattr(ReadOptions, "__post_init__", smaller)
+    monkeypatch.setattr(ReadState, "__post_init__", smaller)
 
 
 def result_of(rows: Callable[[], list[tuple[Any, ...]]], gaps: Callable[[], list[Gap]]) -> Result:
@@ -105,8 +107,8 @@ def _dataset(folder: Path, offsets: Offsets, on_corrupt: Any, columns: list[str]
 
 def _parts(folder: Path, offsets: Offsets, on_corrupt: Any, target: int | None) -> Result:
     (log,) = logs_of(open_dir(folder))
-    first, end = (0 if offsets[0] is None else offsets[0]), (OPEN_END if offsets[1] is None else offsets[1])
-    parts = LogReader.of(log, (first, end), (None, None), ReadOptions(on_corrupt=on_corrupt)).parts(target)
+    selection = Selection(offsets=OffsetRange(*offsets))
+    parts = LogReader.of(log, selection, Reading(on_corrupt=on_corrupt).start()).parts(target)
 
     def rows() -> list[tuple[Any, ...]]:
         chunks = (chunk.columns for part in parts for chunk in part.chunks())

@@ -30,7 +30,7 @@ def test_no_record_below_the_high_watermark_is_left_out_without_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_corrupt: str, part: int
 ) -> None:
     monkeypatch.setattr(lake, "_LEAST_TASK_BYTES", 700)
-    monkeypatch.setattr("pylogseg.reading.partition._log.disabled", True)
+    monkeypatch.setattr("pylogseg.reading.state._log.disabled", True)
     sound, wrong = files_of(write_log(tmp_path / "sound" / "t-0")), []
     checkpoint = encode_offset_checkpoint({("t", 0): RECORDS})
     for number, harm in list(enumerate(some_of(filter(is_of_the_end, harms(sound)), 48)))[part::PARTS]:

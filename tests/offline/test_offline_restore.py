@@ -21,7 +21,7 @@ from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
-from pylogseg.tables.read_arrow import read_arrow
+from pylogseg.tables.short_forms import read_arrow
 
 #: Without transactions; several segments, codecs, timestamp types, legacy formats, odd headers.
 PLAIN = ["codec-*", "legacy", "levels", "mixed", "timestamps", "ret-bytes", "cmp-short"]

@@ -16,7 +16,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.inspect.verify.disk import Level, VerifySummary, verify
 from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, WrittenPart
 from pylogseg.offline.restoring.staging import FORGOTTEN_MS, Staging, finish_commits
-from pylogseg.tables.read_arrow import read_arrow
+from pylogseg.tables.short_forms import read_arrow
 
 COLUMNS = ["key", "value", "offset", "timestamp", "timestampType", "headers"]
 

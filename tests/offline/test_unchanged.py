@@ -14,7 +14,8 @@ from pylogseg import offline
 from pylogseg.offline import Blank, by_executor
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
 
@@ -76,7 +77,7 @@ def test_export_after_a_value_was_blanked(tmp_path: Path) -> None:
     for _ in range(2):
         table = TableExport(tmp_path / "out", Form("parquet", COLUMNS), "read_uncommitted")
         with table.opened():
-            ((part,),) = parts_of(logs_of(pylogseg.open_dir(tmp_path / "data")), table, ReadOptions())
+            ((part,),) = parts_of(logs_of(pylogseg.open_dir(tmp_path / "data")), table, Selection(), Reading().start())
             (done,) = export_parts([part], table)
         values.append(pq.read_table(tmp_path / "out" / done.files[0][0], partitioning=None)["value"].to_pylist())
         _keeping_time(path, lambda: _blank(path, tmp_path / "data"))

@@ -28,7 +28,7 @@ from pylogseg.errors import (
     TransactionStateError,
 )
 from pylogseg.owned.slices import SliceReader
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.state import Reading
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 
@@ -120,7 +120,7 @@ def test_records_that_came_after_a_slice_was_planned_are_not_passed_over(log: Em
     log.append(values(3))
     log.append(values(3, 3))
     # A fetch reads up to the end of the log now; the range ends where it was when the follower looked.
-    reader = SliceReader(log.engine, 0, 3, ReadOptions())
+    reader = SliceReader(log.engine, 0, 3, Reading().start())
     assert [len(chunk.columns) for chunk in reader] == [3]
     assert reader.position == 3
 

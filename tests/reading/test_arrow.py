@@ -2,6 +2,7 @@
 
 import datetime
 import inspect
+from typing import get_args
 
 import duckdb
 import polars
@@ -12,6 +13,9 @@ import pylogseg
 from pylogseg.errors import RequestError
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
+from pylogseg.reading.options import options_of
+from pylogseg.reading.state import IsolationLevel, OnCorrupt, Reading, ReadingKeywords
+from pylogseg.tables.reader import ReadKeywords
 
 
 def rows_of(table):
@@ -114,9 +118,12 @@ def test_a_reader_as_a_data_frame(examples):
 
 
 def test_read_arrow_takes_what_read_takes() -> None:
-    """Two signatures are written out; both say the same, but for what is of Arrow alone."""
-    ours, theirs = (inspect.signature(each).parameters for each in (pylogseg.read_arrow, pylogseg.read))
-    of_arrow = {"views", "decoding", "schema", "registry", "on_undecoded"}
-    assert set(ours) - of_arrow == set(theirs) - {"reuse_buffers"}
-    for name in set(ours) & set(theirs):
-        assert ours[name] == theirs[name], name
+    """The short forms hand the keywords of `read` on: all but one, which is of memory that Arrow does not use."""
+    own, keywords = inspect.signature(pylogseg.read).parameters, ReadKeywords.__annotations__
+    shared = inspect.signature(pylogseg.read_arrow).parameters
+    assert {*own} == {*keywords, "path", "topic", "partition", "offset", "timestamp", "limit", "reuse_buffers"}
+    for name in {*own} & {*shared}:
+        assert own[name] == shared[name], name
+    for name, values in {"isolation_level": IsolationLevel, "on_corrupt": OnCorrupt}.items():
+        assert options_of(Reading)[name][1].words == get_args(values)
+    assert {*ReadingKeywords.__annotations__} == {*options_of(Reading)}

@@ -14,10 +14,10 @@ from pylogseg.errors import RequestError
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.offset_map import OffsetMap
-from pylogseg.reading.latest import Latest
+from pylogseg.reading.latest import latest_chunks
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.state import Reading
 from pylogseg.walker.gaps import GapKind
 
 SMALLEST = 64 << 10
@@ -92,8 +92,8 @@ class Growing:
     def __init__(self, log: Path, then) -> None:
         self.passes, self._log, self._then = 0, log, then
 
-    def __call__(self, options):
-        yield from LogReader(logs_of(pylogseg.open_dir(self._log))[0], 0, 2**63, options=options).read()
+    def __call__(self, state):
+        yield from LogReader(logs_of(pylogseg.open_dir(self._log))[0], 0, 2**63, state=state).read()
         self.passes += 1
         self._then(self.passes)
 
@@ -107,20 +107,20 @@ def test_what_comes_between_the_passes_is_not_seen(many, tmp_path):
         with file.open("ab") as out:
             out.write(bytes(pylogseg.encode([(1, b"key-1", b"new"), (1, b"else", b"new")], base_offset=2**20 * passes)))
 
-    read, options = Growing(log, append), ReadOptions()
-    chunks = list(Latest(memory_bytes=SMALLEST).chunks(read, options))
+    read, state = Growing(log, append), Reading().start()
+    chunks = list(latest_chunks(read, state, memory_bytes=SMALLEST))
     assert [offset for chunk in chunks for offset in chunk.columns.offset.tolist()] == [r.offset for r in before]
     assert read.passes > 3
-    assert options.gaps == []
+    assert state.gaps == []
 
 
 def test_what_goes_between_the_passes_is_told(many, tmp_path):
     log = Path(shutil.copytree(many, tmp_path / "many-0"))
     records = [(1, b"key-%d" % i, b"x") for i in range(10)]
     read = Growing(log, lambda passes: write_log(log, records, base_offset=20_000))
-    options = ReadOptions()
-    assert list(Latest().chunks(read, options)) == []
-    (gap,) = options.gaps
+    state = Reading().start()
+    assert list(latest_chunks(read, state)) == []
+    (gap,) = state.gaps
     assert gap.kind is GapKind.REMOVED
     assert not gap.is_damage
     assert "9000 records that were the last of their key were deleted" in str(gap)

@@ -28,7 +28,7 @@ from pylogseg.inspect.stats.segment import segment_stats
 from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import Throttle
 from pylogseg.walker.gaps import GapKind
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -514,8 +514,8 @@ def test_no_more_bytes_a_second_than_allowed(tmp_path, window_bytes):
     time = FakeTime()
     throttle = Throttle(1_000_000, time.clock)
     reader = pylogseg.read(tmp_path / "t-0", max_bytes_per_second=1)
-    reader.scope.options.throttle = throttle
-    reader.scope.options.window_bytes = reader.scope.options.first_window_bytes = window_bytes
+    reader.scope.state.throttle = throttle
+    reader.scope.state.window_bytes = reader.scope.state.first_window_bytes = window_bytes
     spend, spent = throttle.spend, []
 
     def counted(count):
@@ -542,7 +542,7 @@ def test_pages_that_were_given_back_read_the_same(tmp_path):
     """Columns that a caller keeps are right although the pages below them were dropped."""
     log_of(tmp_path / "t-0")
     reader = pylogseg.read(tmp_path / "t-0", drop_behind=True)
-    reader.scope.options.window_bytes = reader.scope.options.first_window_bytes = 64 << 10
+    reader.scope.state.window_bytes = reader.scope.state.first_window_bytes = 64 << 10
     kept = list(reader.chunks())
     assert len(kept) > 20
     plain = [record.value for record in pylogseg.read(tmp_path / "t-0")]

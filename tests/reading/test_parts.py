@@ -12,7 +12,7 @@ import pylogseg
 from pylogseg.reading import removed_segments
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.state import SKIPPING, Reading
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps
 
 RECORDS = 1000
@@ -50,13 +50,13 @@ def read_by(parts: list[LogReader]) -> tuple[list[int], list[Gap]]:
 def test_parts_have_each_record_and_each_gap_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path,) = log.glob("*.log")
     sound, shared = path.read_bytes(), 0
-    monkeypatch.setattr("pylogseg.reading.partition._log.disabled", True)
+    monkeypatch.setattr("pylogseg.reading.state._log.disabled", True)
     for seed in range(12):
         draw = random.Random(seed)
         path.write_bytes(harmed(sound, draw))
         (files,) = logs_of(pylogseg.open_dir(log))
         first, end = draw.choice([0, 0, draw.randrange(RECORDS)]), draw.choice([2**63, 2**63, draw.randrange(RECORDS)])
-        reader = LogReader(files, first, end, options=ReadOptions(on_corrupt="skip"))
+        reader = LogReader(files, first, end, state=SKIPPING.start())
         whole = read_by(reader.parts())
         for target in (600, 3000, 20000):
             parts = reader.parts(target)
@@ -65,7 +65,7 @@ def test_parts_have_each_record_and_each_gap_once(log: Path, monkeypatch: pytest
             assert read_by(parts) == whole, (seed, target)
             read_by(backwards)
             assert [gap for part in reversed(backwards) for gap in part.gaps] == whole[1]
-            alone = [replace(part, options=replace(part.options, gaps=[], continues=False)) for part in parts]
+            alone = [replace(part, state=replace(part.state, gaps=[], continues=False)) for part in parts]
             shared += len(read_by(alone)[1]) > len(whole[1])
     path.write_bytes(sound)
     assert shared > 2, "no damage lies over a cut: nothing shows who reports it"
@@ -74,10 +74,10 @@ def test_parts_have_each_record_and_each_gap_once(log: Path, monkeypatch: pytest
 def test_a_segment_that_cannot_be_opened_is_said_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removed_segments, "_PAUSE_SECONDS", 0)
     (files,) = logs_of(pylogseg.open_dir(log))
-    options = ReadOptions(skip_unreadable=True)
-    assert len(LogReader(files, 0, 2**63, options=options).parts(3000)) > 10
+    state = Reading(skip_unreadable=True).start()
+    assert len(LogReader(files, 0, 2**63, state=state).parts(3000)) > 10
     segment = replace(files.segments[0], path=f"{files.path}/{7:020d}.log")
-    reader = LogReader(files._replace(segments=[segment]), 0, 2**63, options=options)
+    reader = LogReader(files._replace(segments=[segment]), 0, 2**63, state=state)
     offsets, gaps = read_by(reader.parts(3000))
     noted: list[Gap] = []
     add_gaps(noted, random.Random(1).sample(gaps, len(gaps)))

@@ -15,7 +15,7 @@ from helpers.shell import pylogseg as pylogseg_shell
 import pylogseg
 from pylogseg.disk.listing import open_dir
 from pylogseg.format.batches import scan
-from pylogseg.reading.stream import records_of
+from pylogseg.reading.record import records_of
 from pylogseg.reading.transactions import Transactions
 
 SEGMENT_BYTES = 2000

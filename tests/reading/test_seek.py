@@ -13,9 +13,9 @@ from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import RequestError
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.names import FileKind
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.seek import end_offset, late_segments, offset_of_time, position_of_offset
 from pylogseg.reading.stable_offset import last_stable_offset
-from pylogseg.reading.stream import logs_of
 
 
 def records(path, *args, **options):

@@ -10,6 +10,7 @@ import shutil
 import tarfile
 import time
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ import pylogseg
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import ClosedError, RequestError
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import SKIPPING, Throttle
 from pylogseg.walker.gaps import GapKind
 
 
@@ -170,17 +171,17 @@ def test_a_base_offset_that_is_too_high_at_the_end_of_a_window(examples, tmp_pat
         if end is not None and end <= last + 1:
             continue
         reader = pylogseg.read(folder, offset=(0, end))
-        reader.scope.options.window_bytes = reader.scope.options.first_window_bytes = window_bytes
+        reader.scope.state.window_bytes = reader.scope.state.first_window_bytes = window_bytes
         with pytest.raises(pylogseg.CorruptionError, match=r"base offset .* is (below|too high)"):
             list(reader)
         reader = pylogseg.read(folder, offset=(0, end), on_corrupt="skip")
-        reader.scope.options.window_bytes = reader.scope.options.first_window_bytes = window_bytes
+        reader.scope.state.window_bytes = reader.scope.state.first_window_bytes = window_bytes
         found = [r.offset for r in reader]
         kept = [offset for offset in kept_of(whole, base, last) if end is None or offset < end]
         assert found == kept
         assert [gap.kind for gap in reader.gaps] == [GapKind.ORDER]
     for part in (part for log in reader.scope.logs for part in LogReader(log, 0, len(whole)).parts()):
-        part.options.on_corrupt = "skip"
+        part = replace(part, state=SKIPPING.start())
         offsets = [offset for chunk in part.read() for offset in chunk.columns.offset.tolist()]
         first, following = part.log.segments[0].base_offset, part.log.segments[0].next_base or len(whole)
         assert [gap.kind for gap in part.gaps] == ([GapKind.ORDER] if first == 0 else [])

@@ -96,8 +96,8 @@ def outcome(folder, names, *, views=False, is_reused=True, window=9000, **option
         def scratch():
             return Scratch(with_arena=not views, besides=besides, allocate=pa.allocate_buffer)
 
-        how = replace(scope.options, window_bytes=window, first_window_bytes=window // 4, scratch=scratch)
-        scope = scope._replace(options=how)
+        how = replace(scope.state, window_bytes=window, first_window_bytes=window // 4, scratch=scratch)
+        scope = scope._replace(state=how)
     reader.gaps.clear()
     found, rows = [], []
     for batch in record_batches(scope.chunks(), schema(names, views=views), []):
@@ -108,7 +108,7 @@ def outcome(folder, names, *, views=False, is_reused=True, window=9000, **option
     # Views point into memory that lives as long as they do: looked at when all has been read.
     rows += [row for batch in found if views for row in batch.to_pylist()]
     # Of a window, those of its order come first.
-    return rows, sorted((gap[1:] for gap in scope.options.gaps), key=lambda gap: gap[1:3])
+    return rows, sorted((gap[1:] for gap in scope.state.gaps), key=lambda gap: gap[1:3])
 
 
 MIXED = (
@@ -185,12 +185,12 @@ def test_columns_that_follow_from_others_are_those_of_other_windows(
 
     for with_arena in (True, False):
         how = replace(
-            scope.options,
+            scope.state,
             window_bytes=9000,
             first_window_bytes=2000,
             scratch=lambda with_arena=with_arena: Scratch(with_arena, besides, pa.allocate_buffer),
         )
-        assert records_of(noted(scope._replace(options=how).chunks())) == given
+        assert records_of(noted(scope._replace(state=how).chunks())) == given
     assert bool(made) == (besides is not None)
     assert sum(through) > len(parts)
 
@@ -240,8 +240,8 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path, through):
     parts = written(tmp_path / "orders-0", ["plain"] * 60)
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     reader = pylogseg.read(tmp_path / "orders-0")
-    how = replace(reader.scope.options, window_bytes=9000, first_window_bytes=2000, scratch=Scratch)
-    chunks = iter(reader.scope._replace(options=how).chunks())
+    how = replace(reader.scope.state, window_bytes=9000, first_window_bytes=2000, scratch=Scratch)
+    chunks = iter(reader.scope._replace(state=how).chunks())
     next(chunks), next(chunks)
     path.write_bytes(b"".join(parts)[:20000])
     with pytest.raises(pylogseg.StorageError, match="was cut to"):

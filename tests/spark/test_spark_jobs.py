@@ -20,7 +20,7 @@ import pylogseg
 from pylogseg.errors import IncompleteError, RequestError
 from pylogseg.spark import executor, jobs
 from pylogseg.spark.executor import shares
-from pylogseg.tables.read_arrow import read_arrow
+from pylogseg.tables.short_forms import read_arrow
 
 
 def test_verify_says_what_the_command_says(spark: Any, examples: Path, tmp_path: Path) -> None:

@@ -17,9 +17,13 @@ def test_defaults():
     batch, stream = parse({}), parse({}, streaming=True)
     assert (batch.starting, batch.ending) == (Bound("offset", EARLIEST, {}), Bound("offset", LATEST, {}))
     assert stream.starting == Bound("offset", LATEST, {})
-    assert all([batch.fail_on_data_loss, batch.check_crc, batch.include_active])
+    assert all([batch.fail_on_data_loss, batch.reading.check_crc, batch.include_active])
     assert not any([batch.include_headers, batch.include_metadata])
-    assert (batch.isolation_level, batch.on_corrupt, batch.range_bytes) == ("read_uncommitted", "raise", 128 << 20)
+    assert (batch.reading.isolation_level, batch.reading.on_corrupt, batch.range_bytes) == (
+        "read_uncommitted",
+        "raise",
+        128 << 20,
+    )
     assert stream.max_delay_seconds == 900
 
 
@@ -28,7 +32,7 @@ def test_names_in_any_case_and_values_of_any_kind():
     assert found.include_headers
     assert (found.range_bytes, found.min_partitions) == (64 << 20, 7)
     assert found.assigned == (("a", 0), ("a", 1))
-    assert parse({"kafka.isolation.level": "read_committed"}).isolation_level == "read_committed"
+    assert parse({"kafka.isolation.level": "read_committed"}).reading.isolation_level == "read_committed"
     assert parse({"subscribe": " a, b ,,a,"}).topics == parse({"subscribe": ["a", "", "b"]}).topics == ("a", "b")
     assert parse({"maxTriggerDelay": "30s"}, streaming=True).max_delay_seconds == 30
     assert parse({"storageOptions": '{"key": "k"}'}).storage_options == {"key": "k"}

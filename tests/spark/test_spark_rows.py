@@ -17,7 +17,7 @@ from pylogseg.offline.restoring.rows import write_rows
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.reading.arrow.functions import kafka_partition
 from pylogseg.spark.write_options import check_columns, parse_write
-from pylogseg.tables.read_arrow import read_arrow
+from pylogseg.tables.short_forms import read_arrow
 
 ASSIGN = {"offsets": "assign"}
 

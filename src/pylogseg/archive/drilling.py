@@ -44,13 +44,13 @@ from pylogseg.format.outcome import Outcome
 from pylogseg.format.uuids import format_uuid
 from pylogseg.format.words import count_text
 from pylogseg.offline.result import Result
-from pylogseg.reading.stream import read
 from pylogseg.server.committed import Offsets
 from pylogseg.server.group_offsets import group_offsets, has_groups
 from pylogseg.server.opening import serve
 from pylogseg.server.server import Server
 from pylogseg.server.writing.bootstrap_checkpoint import FILE, read_kept
 from pylogseg.server.writing.broker import Broker
+from pylogseg.tables.reader import read
 
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 _NODE = 1

@@ -43,9 +43,9 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.producer_snapshots import entry_of
 from pylogseg.log.producers import Producers
 from pylogseg.log.segment import LogSegment
-from pylogseg.reading.partition import Throttle
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
+from pylogseg.reading.state import Throttle
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
 

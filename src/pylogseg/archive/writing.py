@@ -49,7 +49,7 @@ from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import FEW, count_text, names_text, size_text
 from pylogseg.inspect.verify.lacking import Look
 from pylogseg.inspect.verify.missing import Around
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import Throttle
 from pylogseg.tables.export.notes import locked
 from pylogseg.values.internal.cluster_state import cluster_state
 
@@ -193,7 +193,7 @@ def write(
         If what says of which cluster the archive is, is damaged. A damaged point is a fault.
     """
     form = UploadForm(compress, None if encrypt_to is None else PublicKey(encrypt_to))
-    throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
+    throttle = Throttle.of(max_bytes_per_second)
     paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
     store, work = archive_store(archive, storage_options), choose_executor(executor, jobs)
     check_place(store)  # before there is a lock in it

@@ -13,6 +13,7 @@ from pylogseg.archive.looking import PointsLook, look_at_newest, look_at_points
 from pylogseg.archive.pruning import differences, prune
 from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
+from pylogseg.cli.options import question_option
 from pylogseg.cli.outcomes import Columns, Row, end_with_outcome, print_outcome, print_rows
 from pylogseg.cli.points import keep_options
 from pylogseg.cli.streams import say
@@ -118,7 +119,7 @@ def archive() -> None:
 )
 @click.option("--encrypt-to", metavar="PEM", help="Encrypt to a public RSA key; the name of the file is its id.")
 @click.option("--compress", type=click.Choice(["none", "zstd"]), default="none", show_default=True)
-@common.rate_option
+@question_option("max_bytes_per_second")
 @lambda function: workers_option(function, parts_option)
 @keep_options
 @common.json_option

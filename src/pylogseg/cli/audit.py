@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.options import reading_options
 from pylogseg.cli.outcomes import end_with_outcome, print_parts
-from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
@@ -19,6 +19,8 @@ from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
 from pylogseg.lakehouse.audit_result import PartitionAudit
 from pylogseg.lakehouse.foreign import ForeignTable, TableFinding
 from pylogseg.lakehouse.formats import TABLE_TEXT
+from pylogseg.reading.offset_range import OffsetRange, parse_offsets
+from pylogseg.reading.state import Reading
 
 _EPILOG = r"""\b
 Examples:
@@ -101,8 +103,7 @@ def _arguments(function: common.F) -> common.F:
     help="List at most N ranges of each partition; all are counted.",
 )  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="Print only what is wrong, and the total.")
-@common.decompressed_option("counts as damaged")
-@common.rate_option
+@reading_options("max_decompressed_bytes", "max_bytes_per_second")
 @common.json_option
 @workers_option
 def audit(
@@ -121,6 +122,7 @@ def audit(
     quiet: bool,
     as_json: bool,
     workers: Workers,
+    reading: Reading,
     **options: Any,
 ) -> None:
     """Check a table that was fed from Kafka: what is missing, double or changed, and why.
@@ -150,6 +152,7 @@ def audit(
             offset=_range_of(offsets),
             executor=executor,
             on_bytes=advance,
+            **reading.keywords,
             **options,
         )
     is_unread = common.is_damage_met()

@@ -15,7 +15,7 @@ from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.losses import report_losses
 from pylogseg.cli.output import Output, RecordText, output_options
-from pylogseg.cli.query import make_query, query_options
+from pylogseg.cli.query import Query, query_options
 from pylogseg.cli.tail import last_records
 from pylogseg.env.executor import Threads, Workload
 from pylogseg.errors import RequestError
@@ -90,17 +90,17 @@ def print_chosen(
     topic: tuple[str, ...],
     partition: tuple[int, ...],
     output: Output,
+    query: Query,
     limit: int | None,
     jobs: int,
     tail: int | None = None,
     following: bool = False,
     merge: str | None = None,
-    **ranges: Any,
 ) -> None:
     """Print the records that the options of `cat` choose, and end the command."""
     text = output.text()
-    query = make_query(key_as=output.key_as, limit=limit if tail is None else tail, **ranges)
-    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
+    query = query.with_key(output.key_as, limit if tail is None else tail)
+    chosen = common.select(arguments, topic, partition, from_log_start=query.selection.from_log_start)
     readers = query.readers(chosen.logs())
     if tail is not None:
         readers = [last_records(part, tail) for part in readers]
@@ -111,7 +111,7 @@ def print_chosen(
         _print_selected(text, readers, chosen.size, limit, jobs if tail is None else 1, merge is not None)
         return
     gaps = Gaps()
-    selector = Selector(arguments, topic, partition, ranges["below_log_start"])
+    selector = Selector(arguments, topic, partition)
     count = print_records(text, follow(query, readers, chosen, gaps, selector), limit)
     common.end_with(gaps.damage | text.has_undecoded())
     if limit is None or count < limit:
@@ -124,7 +124,7 @@ def _print_selected(
     """Write all selected records to stdout, and end the command."""
     gaps = Gaps()
     # The latest records are known only after everything was read, whatever the limit.
-    is_latest = any(part.latest for part in readers)
+    is_latest = any(part.selection.latest for part in readers)
     is_soon = limit is not None and not is_latest
     passes = 1 + is_latest  # one for the keys, one for the records
     with Bar(0 if is_soon else passes * total_bytes, "reading") as bar:
@@ -184,10 +184,11 @@ def _print_merged(text: RecordText, readers: list[LogReader], limit: int | None,
     """Write the records of all partitions to stdout by timestamp, topic, partition and offset."""
     readers = sorted(readers, key=_place)
     # With latest, each has a file of keys too.
-    _allow_files(len(readers), len(readers) * (2 if any(part.latest for part in readers) else 1) + _OTHER_FILES)
+    files = 2 if any(part.selection.latest for part in readers) else 1
+    _allow_files(len(readers), len(readers) * files + _OTHER_FILES)
     window = min(max(_WINDOWS_BYTES // max(len(readers), 1), SMALL_WINDOW_BYTES), WINDOW_BYTES)
     parts = [part.apart(bar) for part in readers]
-    parts = [replace(part, options=replace(part.options, window_bytes=window)) for part in parts]
+    parts = [replace(part, state=replace(part.state, window_bytes=window)) for part in parts]
     if text.head:
         common.write(text.head)
     out, left = TextBuffer(), limit

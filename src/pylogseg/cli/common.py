@@ -111,14 +111,6 @@ partition_option = click.option(
     "--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."
 )
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
-drop_behind_option = click.option(
-    "--drop-behind/--keep-pages",
-    default=True,
-    help="Drop pages from the page cache after reading (default), or keep them.",
-)
-below_log_start_option = click.option(
-    "--below-log-start", is_flag=True, help="Include deleted records that are still in the files."
-)
 
 
 def _note_map(ctx: click.Context, _: click.Parameter, is_mapped: bool) -> None:
@@ -385,23 +377,6 @@ def _milliseconds(text: str) -> int | None:
     return None if match is None else int(float(match[1]) * _UNITS_MS[match[2]])
 
 
-def time_options(what: str = "From this time on") -> Callable[[F], F]:
-    """Return what adds ``--since`` and ``--until``; help begins with `what`."""
-    since = click.option(
-        "--since",
-        metavar="TIME",
-        callback=parsed(parse_moment),
-        help=f"{what}: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or milliseconds.",
-    )
-    until = click.option(
-        "--until",
-        metavar="TIME",
-        callback=parsed(parse_moment),
-        help="Up to this time, exclusive; written as for --since.",
-    )
-    return lambda function: decorated(function, [since, until])
-
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
 jobs_option = click.option(
     "--jobs",
@@ -411,36 +386,6 @@ jobs_option = click.option(
     default=processors,
     help="Threads; default: one per processor.",
 )
-rate_option = click.option(
-    "--max-bytes-per-second",
-    callback=parsed(parse_size),
-    metavar="RATE",
-    help="Read no faster than this, e.g. 50M, to spare a broker's disk.",
-)
-isolation_option = click.option(
-    "--isolation-level",
-    type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="read_committed skips aborted transactions, and stops at an open one.",
-)
-
-
-def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
-    """``--on-corrupt``: parameter ``on_corrupt``."""
-    return click.option(
-        "--on-corrupt",
-        type=click.Choice(["raise", "stop", "skip"]),
-        default=default,
-        show_default=True,
-        help="At damage: raise an error, stop reading that partition, or skip the damage. The exit code is not 0.",
-    )
-
-
-def decompressed_option(consequence: str) -> Callable[[F], F]:
-    """``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
-    text = f"A batch that decompresses to more {consequence}."
-    return size_option("--max-decompressed-bytes", help=text, default="64Mi")
 
 
 def size_option(*names: str, help: str, default: str | None = None) -> Callable[[F], F]:

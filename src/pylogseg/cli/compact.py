@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.common import decompressed_option, size_option
+from pylogseg.cli.common import size_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
+from pylogseg.cli.options import decompressed_option
 from pylogseg.offline.compacting import compact as compact_logs
 
 _COLUMNS = {"rounds": "ROUNDS", "recordsRead": "RECORDS", "recordsRemoved": "REMOVED"}

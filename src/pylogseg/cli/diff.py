@@ -8,14 +8,16 @@ from typing import Any
 import click
 
 from pylogseg.cli import common, completion, tiers
+from pylogseg.cli.options import question_option, reading_options
 from pylogseg.cli.outcomes import print_part, print_parts
-from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk
 from pylogseg.disk.listing import open_dir
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparing import diff as compare
+from pylogseg.reading.offset_range import OffsetRange, parse_offsets
+from pylogseg.reading.state import Reading
 
 _EPILOG = r"""\b
 Examples:
@@ -58,16 +60,13 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
     callback=common.parsed(parse_offsets),
     help="From offset A up to B, exclusive. A or A: is from A on, :B up to B, A:+1 one record.",
 )
-@common.below_log_start_option
+@question_option("from_log_start")
 @click.option(
     "--max-ranges", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
     help="List at most N ranges of each partition; all are counted.",
 )  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing; report through the exit code.")
-@common.isolation_option
-@common.on_corrupt_option()
-@common.decompressed_option("counts as damaged")
-@common.rate_option
+@reading_options("isolation_level", "on_corrupt", "max_decompressed_bytes", "max_bytes_per_second")
 @common.json_option
 @workers_option
 def diff(
@@ -80,11 +79,12 @@ def diff(
     latest: bool,
     in_common: bool,
     offsets: OffsetRange | None,
-    below_log_start: bool,
+    from_log_start: bool,
     quiet: bool,
     as_json: bool,
     workers: Workers,
-    **options: Any,
+    reading: Reading,
+    max_ranges: int,
 ) -> None:
     """Compare the records of two partitions or directories, A and B, however they are batched."""
     if offsets_only and latest:
@@ -93,7 +93,7 @@ def diff(
     chosen = PartitionChoice.of((*names, *topic) or None, partition or None)
     for side in sides:
         with contextlib.suppress(RequestError):  # the comparison says that it is not there
-            common.report_notes(side.select(*chosen.arguments), from_log_start=not below_log_start)
+            common.report_notes(side.select(*chosen.arguments), from_log_start=from_log_start)
     mode: Any = "offsets" if offsets_only else "latest" if latest else "records"
     passes = 2 if latest else 1
     size = passes * sum(map(_size, sides))
@@ -105,10 +105,11 @@ def diff(
             mode=mode,
             offset=_range_of(offsets),
             common=in_common,
-            from_log_start=not below_log_start,
+            from_log_start=from_log_start,
+            max_ranges=max_ranges,
             executor=executor,
             on_bytes=advance,
-            **options,
+            **reading.keywords,
         )
         found.is_damaged = common.is_damage_met()
         try:

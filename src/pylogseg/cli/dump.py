@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from pylogseg.cli import completion
-from pylogseg.cli.common import complain, decompressed_option, end_with, end_with_unreadable, json_option, write
+from pylogseg.cli.common import complain, end_with, end_with_unreadable, json_option, write
+from pylogseg.cli.options import decompressed_option
 from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import keys_option
 from pylogseg.errors import CorruptionError, RequestError, StorageError

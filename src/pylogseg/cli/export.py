@@ -20,7 +20,7 @@ from pylogseg.cli.exported import Done, end
 from pylogseg.cli.losses import report_doubts
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
-from pylogseg.cli.query import make_query, query_options
+from pylogseg.cli.query import Query, query_options
 from pylogseg.cli.tiers import Local
 from pylogseg.cli.typed import (
     SCHEMA,
@@ -243,7 +243,7 @@ def export(
     on_undecoded: str | None,
     internal: bool,
     show_secrets: bool,
-    **ranges: Any,
+    query: Query,
 ) -> None:
     """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
     default = TABLE_COLUMNS if by_date else column_names.DEFAULT_COLUMNS if out.file else DEFAULT_COLUMNS
@@ -257,13 +257,13 @@ def export(
         key_type,
         value_type,
         not_utf8,
-        ranges["isolation_level"],
+        query.reading.isolation_level,
     )
     _check_form(layout)
     if by_date:
-        check_dated(out.text, bool(out.file), layout, ranges, internal)
-    query = make_query(key_as=key_as, **ranges)
-    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
+        check_dated(out.text, bool(out.file), layout, query, internal)
+    query = query.with_key(key_as)
+    chosen = common.select(arguments, topic, partition, from_log_start=query.selection.from_log_start)
     if out.path is not None:
         check_output(out.path, chosen.disk)
     logs = chosen.logs()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -14,20 +13,24 @@ from pylogseg.cli.exported import Done
 from pylogseg.cli.query import Query
 from pylogseg.cli.workers import Workers
 from pylogseg.reading.logs import LogFiles
+from pylogseg.reading.selection import Selection
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.tables import TableExport, export_logs, rows_of
 
-#: Options of `query_options` that select other records than a table by date has.
-_OTHERS = ("offset", "key", "control", "below_log_start", "latest", "tombstones")
+#: Options that select other records than a table by date has.
+_OTHERS = {"offsets": "offset", "from_log_start": "below-log-start", "latest": "latest", "tombstones": "tombstones"}
 
 
-def check_dated(out: str, is_file: bool, form: Form, ranges: Mapping[str, Any], is_decoded: bool) -> None:
+def check_dated(out: str, is_file: bool, form: Form, query: Query, is_decoded: bool) -> None:
     """Refuse options that a table by date has no place for."""
     if is_file:
         raise click.UsageError(f"--out {out}: --by-date writes a folder of files")
-    for name in _OTHERS:
-        if ranges[name] not in (None, False):
-            raise click.UsageError(f"--{name.replace('_', '-')} cannot be combined with --by-date")
+    plain = Selection()
+    given = [flag for name, flag in _OTHERS.items() if getattr(query.selection, name) != getattr(plain, name)]
+    given += ["key"] if query.key is not None else []
+    given += ["control"] if query.reading.control else []
+    if given:
+        raise click.UsageError(f"--{given[0]} cannot be combined with --by-date")
     if is_decoded or (form.key_type, form.value_type) != ("binary", "binary"):
         raise click.UsageError("--by-date writes bytes: leave out --key-type, --value-type and --internal")
 
@@ -43,11 +46,12 @@ def export_by_date(
     overwrite: bool,
 ) -> Done:
     """Write what has changed."""
-    options = replace(query.options, skip_unreadable=False)  # what cannot be read does not replace what could
+    # Unreadable bytes do not replace rows that were read.
+    state = replace(query.state, reading=replace(query.reading, skip_unreadable=False))
     place = out if "://" in out else os.path.abspath(out)
-    table = TableExport(place, form, options.isolation_level, overwrite=overwrite)
+    table = TableExport(place, form, query.reading.isolation_level, overwrite=overwrite)
     with workers.executor() as executor, common.progress(total_bytes, "exporting") as advance:
-        done = export_logs(logs, table, options, (query.since, query.until), executor=executor, on_bytes=advance)
+        done = export_logs(logs, table, query.selection, state, executor=executor, on_bytes=advance)
     rows = [row for part in done for row in rows_of(part, table.store)]
     failed = [part for part in done if part.problem is not None]
     problems = [f"{part.topic}-{part.partition}: segment {part.base_offset}: {part.problem}" for part in failed]

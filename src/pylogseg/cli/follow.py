@@ -12,11 +12,12 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
-from pylogseg.cli.query import OffsetRange, Query
+from pylogseg.cli.query import Query
 from pylogseg.cli.tail import FollowedReader, Following
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.partition import Chunk
 from pylogseg.walker.gaps import Gap
 
@@ -54,16 +55,17 @@ class Selector(NamedTuple):
     arguments: tuple[str, ...]
     topic: tuple[str, ...]
     partition: tuple[int, ...]
-    below_log_start: bool
 
     def followed(self, query: Query) -> list[FollowedReader]:
         """Return the partitions that exist now, from their beginning."""
         try:
-            chosen = common.select(self.arguments, self.topic, self.partition, from_log_start=not self.below_log_start)
+            chosen = common.select(
+                self.arguments, self.topic, self.partition, from_log_start=query.selection.from_log_start
+            )
             logs = chosen.logs()
         except RequestError:
             return []
-        whole = replace(query, offsets=OffsetRange())
+        whole = replace(query, selection=replace(query.selection, offsets=OffsetRange()))
         return [FollowedReader(whole.of(log), of) for log, of in zip(logs, chosen.live_partitions(), strict=False)]
 
 
@@ -71,9 +73,9 @@ def follow(
     query: Query, readers: list[LogReader], chosen: common.Chosen, gaps: Gaps, selector: Selector
 ) -> Iterator[Chunk]:
     """Yield the selected records of partitions, and what is appended to them, until no partition is left."""
-    if query.has_end:
+    if query.selection.has_end:
         raise RequestError("--follow has no end: it cannot be combined with --until or an end of --offset")
-    if query.latest:
+    if query.selection.latest:
         raise RequestError("--follow has no end: it cannot be combined with --latest")
     if common.is_mapped():
         raise RequestError("--follow reads what is being written: it cannot be combined with --memory-map")

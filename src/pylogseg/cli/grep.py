@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 import numpy as np
@@ -19,7 +19,7 @@ from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.losses import report_losses
 from pylogseg.cli.output import Output, RecordText, output_options
-from pylogseg.cli.query import Query, bytes_of, make_query, query_options
+from pylogseg.cli.query import Query, bytes_of, query_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.typed import report_undecoded
 from pylogseg.cli.workers import Workers, workers_option
@@ -126,7 +126,7 @@ def grep(
     output: Output,
     following: bool,
     workers: Workers,
-    **ranges: Any,
+    query: Query,
 ) -> None:
     """Search records for text, a regular expression or bytes."""
     if regex and as_hex:
@@ -147,14 +147,14 @@ def grep(
     needles = list(_needles(patterns, file, form, ignore_case, empty))
     matcher = AnyOf(needles, [place.strip() for place in places.split(",")], ignore_case, invert)
     text = output.text()
-    query = make_query(key_as=output.key_as, limit=limit, **ranges)
-    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
+    query = query.with_key(output.key_as, limit)
+    chosen = common.select(arguments, topic, partition, from_log_start=query.selection.from_log_start)
     readers = query.readers(chosen.logs())
     typed = output.payloads(arguments, readers)
     search = _Search(matcher, typed, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
     if is_coloured(color) and not invert:
         search.highlight = Highlighter(text, [each.needle for each in matcher.patterns], matcher.places, ignore_case)
-    selector = Selector(arguments, topic, partition, ranges["below_log_start"])
+    selector = Selector(arguments, topic, partition)
     try:
         if following:
             found = _follow(search, query, readers, chosen, selector)

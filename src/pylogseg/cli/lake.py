@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.options import question_option
 from pylogseg.cli.outcomes import print_part
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema, whole_disk
 from pylogseg.cli.workers import Workers, workers_option
@@ -19,7 +21,7 @@ from pylogseg.errors import RequestError
 from pylogseg.lakehouse.formats import FORMATS, list_words
 from pylogseg.lakehouse.lake import LakeOptions, write_tables
 from pylogseg.lakehouse.layouts import FLAT, LAYOUTS
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import COMMITTED
 
 _FORMS = list_words([f"{of.name}:{form} {text}".rstrip() for of in FORMATS.values() for form, text in of.forms.items()])
 _EPILOG = f"""\b
@@ -135,7 +137,7 @@ def _parse_option(text: str) -> tuple[str, str]:
     default="2Gi",
     help="Commit after so many bytes of the log.",
 )
-@common.rate_option
+@question_option("max_bytes_per_second")
 @common.json_option
 @workers_option
 def lake(
@@ -172,16 +174,19 @@ def lake(
     check_unused(which, given, "--value-as")
     decoding = decoding_of(which, given) if which else None
     options = LakeOptions(
-        isolation_level,
+        replace(
+            COMMITTED,
+            isolation_level=isolation_level,
+            on_corrupt=on_corrupt,
+            max_bytes_per_second=max_bytes_per_second,
+        ),
         decoding,
-        on_corrupt,
         to_end,
         force,
         clean,
         latest,
         file_size,
         commit_size,
-        None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         table_options,
         layout,
     )

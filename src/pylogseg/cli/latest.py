@@ -44,4 +44,4 @@ Exit codes: 0 success; 1 damage was found, or a broker removed records meanwhile
 @common.jobs_option
 def latest(**given: Any) -> None:
     """Print the last value of each key, as compaction would leave it; the log is not changed."""
-    print_chosen(latest=True, **given)
+    print_chosen(**given)

@@ -9,8 +9,8 @@ from typing import IO
 import click
 from click.core import ParameterSource
 
-from pylogseg.cli.common import decompressed_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
+from pylogseg.cli.options import decompressed_option
 from pylogseg.cli.query import bytes_of, key_of
 from pylogseg.errors import RequestError
 from pylogseg.inspect.search.patterns import Pattern, regular_expression

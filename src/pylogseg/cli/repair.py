@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.common import decompressed_option
 from pylogseg.cli.offline import Request, keeps_copies, offline_command
+from pylogseg.cli.options import decompressed_option
 from pylogseg.cli.tiers import DISK
 from pylogseg.offline.repairing.command import repair as repair_logs
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.options import decompressed_option, question_option, time_options
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.since import since_lines
 from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import Local
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
-from pylogseg.reading.log_reader import check_times
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.selection import check_times
+from pylogseg.reading.state import Throttle
 from pylogseg.reporting.cluster import cluster_ids
 from pylogseg.reporting.comparing import earlier_facts
 from pylogseg.reporting.gather import gather
@@ -63,7 +64,7 @@ interrupted: no file is left.
 @click.option("--output", "-o", metavar="FILE", type=Local(), help="Write the page to FILE.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--full", is_flag=True, help="Read and check every byte, instead of headers and a sample.")
-@common.time_options("Only batches from this time on")
+@time_options("Only batches from this time on")
 @click.option(
     "--sample",
     type=click.IntRange(min=0),
@@ -108,8 +109,8 @@ interrupted: no file is left.
     type=Local(),
     help="Say what changed since an earlier report of the cluster: EARLIER is what its --json printed.",
 )
-@common.decompressed_option("counts as damaged")
-@common.rate_option
+@decompressed_option()
+@question_option("max_bytes_per_second")
 @workers_option
 def report(
     arguments: tuple[str, ...],
@@ -169,7 +170,7 @@ def report(
         payloads=sample,
         registry=registry,
         value_as=value_as,
-        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        throttle=Throttle.of(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
         choice=chosen.choice,
         config=config,

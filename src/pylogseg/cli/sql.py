@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pylogseg.cli import common, completion
+from pylogseg.cli.options import reading_options
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.streams import say
 from pylogseg.cli.typed import (
@@ -36,6 +37,7 @@ from pylogseg.env.spared import spared
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable_line
 from pylogseg.format.words import size_text
+from pylogseg.reading.state import Reading
 
 if TYPE_CHECKING:
     from pylogseg.tables.opening import TopicOpener
@@ -131,9 +133,7 @@ pipe is not an error.
 @own_options
 @click.option("--explain", is_flag=True, help="Print what the query would read, without reading it.")
 @click.option("--allow-files", is_flag=True, help="Let statements read and write files.")
-@common.isolation_option
-@common.on_corrupt_option()
-@common.decompressed_option("counts as damaged")
+@reading_options("isolation_level", "on_corrupt", "max_decompressed_bytes")
 @common.jobs_option
 def sql(
     arguments: tuple[str, ...],
@@ -148,9 +148,7 @@ def sql(
     show_secrets: bool,
     explain: bool,
     allow_files: bool,
-    isolation_level: str,
-    on_corrupt: str,
-    max_decompressed_bytes: int,
+    reading: Reading,
     jobs: int,
     **typed: str | None,
 ) -> None:
@@ -169,8 +167,7 @@ def sql(
     with _imports():
         from pylogseg.tables.opening import openers, without_table
         from pylogseg.tables.sql.session import Session
-    options = {"isolation_level": isolation_level, "on_corrupt": on_corrupt, "limit_bytes": max_decompressed_bytes}
-    tables = openers(chosen.disk, chosen.choice.numbers or None, of_topic, **options)
+    tables = openers(chosen.disk, chosen.choice.numbers or None, of_topic, **reading.keywords)
     nameless = without_table(chosen.disk)
     with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless, on_wait=Waiting()) as session:
         if query is None and sys.stdin.isatty():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from pylogseg.cli import common
 from pylogseg.cli.losses import report_losses
+from pylogseg.cli.options import reading_options, time_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.tops import print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
@@ -29,8 +31,9 @@ from pylogseg.inspect.stats.groups import (
 from pylogseg.inspect.stats.missing import MissingCounts
 from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.tops import Tops
-from pylogseg.reading.log_reader import LogReader, check_times
-from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading, ReadState, Throttle
 from pylogseg.walker.gaps import offsets_text
 
 _SHOWN = 20
@@ -87,7 +90,7 @@ Exit codes: 0 success; 1 damage was found, or a broker removed records meanwhile
     type=click.Choice(["name", "size", "records"]),
     help="Order of the lines of --by; size and records: largest first.",
 )
-@common.time_options("Only batches from this time on")
+@time_options("Only batches from this time on")
 @click.option(
     "--top-keys",
     type=click.IntRange(min=1),
@@ -96,9 +99,7 @@ Exit codes: 0 success; 1 damage was found, or a broker removed records meanwhile
 )
 @click.option("--largest", type=click.IntRange(min=1), metavar="N", help="List the N largest records.")
 @common.json_option
-@common.decompressed_option("counts as damaged")
-@common.rate_option
-@common.drop_behind_option
+@reading_options("max_decompressed_bytes", "max_bytes_per_second", "drop_behind")
 @workers_option
 def stats(
     arguments: tuple[str, ...],
@@ -112,9 +113,7 @@ def stats(
     top_keys: int | None,
     largest: int | None,
     as_json: bool,
-    max_decompressed_bytes: int,
-    max_bytes_per_second: int | None,
-    drop_behind: bool,
+    reading: Reading,
     workers: Workers,
 ) -> None:
     """Count batches, codecs, sizes, keys and producers, and explain missing offsets."""
@@ -122,24 +121,18 @@ def stats(
         raise click.UsageError("--sort needs --by topic or --by partition")
     if gaps and (since, until) != (None, None):
         raise click.UsageError("--gaps covers whole logs: it cannot be combined with --since or --until")
-    check_times(since, until)
+    selection = Selection(since=since, until=until)
+    reading = replace(reading, on_corrupt="skip")
     chosen = common.select(arguments, topic, partition)
-    throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
     if by in ("hour", "key"):
         if gaps or top_keys or largest:
             raise click.UsageError(f"--by {by} counts records: leave out --gaps, --top-keys and --largest")
-        options = ReadOptions(
-            on_corrupt="skip",
-            limit_bytes=max_decompressed_bytes,
-            throttle=throttle,
-            drop_behind=drop_behind,
-            scratch=Scratch,
-        )
-        damage = _count_records(chosen, by, (since, until), options, workers, as_json)
+        damage = _count_records(chosen, by, selection, reading.start(scratch=Scratch), workers, as_json)
         common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage)
         return
     tops = Tops(top_keys or 0, largest or 0) if top_keys or largest else None
-    how = Counting(since, until, max_decompressed_bytes, tops, throttle, drop_behind)
+    throttle = Throttle.of(reading.max_bytes_per_second)
+    how = Counting(since, until, reading.max_decompressed_bytes, tops, throttle, reading.drop_behind)
     notes: list[str] = []
     units = units_since(units_of(chosen.disk, chosen.live_partitions(), notes), since)
     size = sum(segment.size for unit, _ in units for segment in unit.segments)
@@ -149,13 +142,13 @@ def stats(
     damage = False
     for group in groups:
         damage |= common.report_gaps(group.stats.gaps)
-    damage |= report_losses(LogReader.of(log, (0, OPEN_END), (since, until), ReadOptions()) for log in chosen.logs())
+    damage |= report_losses(LogReader.of(log, selection, reading.start()) for log in chosen.logs())
     if as_json:
         for group in groups:
-            common.print_json({**to_row(group, group.columns), **tops_row(group, max_decompressed_bytes)})
+            common.print_json({**to_row(group, group.columns), **tops_row(group, reading.max_decompressed_bytes)})
     else:
         _print_all(groups, by, gaps)
-        print_tops(groups, max_decompressed_bytes)
+        print_tops(groups, reading.max_decompressed_bytes)
     for note in joined_lines(notes):
         common.complain(f"not known: {note}")
     common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(notes))
@@ -164,15 +157,15 @@ def stats(
 def _count_records(
     chosen: common.Chosen,
     by: str,
-    times: tuple[int | None, int | None],
-    options: ReadOptions,
+    selection: Selection,
+    state: ReadState,
     workers: Workers,
     as_json: bool,
 ) -> bool:
     """Print records and bytes by topic and hour or key; return whether there is damage."""
     from pylogseg.tables.counting import counted_records
 
-    readers = [LogReader.of(log, (0, OPEN_END), times, options) for log in chosen.logs() if log.error is None]
+    readers = [LogReader.of(log, selection, state) for log in chosen.logs() if log.error is None]
     parts = [part for reader in readers for part in reader.parts(workers.part_bytes)]
     with workers.executor() as executor, common.progress(chosen.size, "counting") as advance:
         found, gaps = counted_records(parts, by, executor, advance)

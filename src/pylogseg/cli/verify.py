@@ -9,7 +9,6 @@ import click
 
 from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive, verify_archive
 from pylogseg.cli.common import (
-    decompressed_option,
     end_with_code,
     json_option,
     print_json,
@@ -18,6 +17,7 @@ from pylogseg.cli.common import (
     selection_options,
     try_print,
 )
+from pylogseg.cli.options import decompressed_option
 from pylogseg.cli.outcomes import print_part
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option

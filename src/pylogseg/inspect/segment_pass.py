@@ -12,8 +12,8 @@ from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Slice, decode_slices
 from pylogseg.format.scratch import Scratch
-from pylogseg.reading.partition import Throttle
 from pylogseg.reading.removed_segments import open_unless_removed
+from pylogseg.reading.state import Throttle
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, Window, walk
 

@@ -42,10 +42,12 @@ from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, col
 from pylogseg.lakehouse.formats import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
 from pylogseg.lakehouse.source_losses import partitions_below, vanished_partitions
-from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
+from pylogseg.reading.log_reader import LogReader, ReadScope
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
-from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
+from pylogseg.reading.offset_range import OPEN_END, OffsetRange
 from pylogseg.reading.ranges import PART_BYTES
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import LENIENT, SKIPPING, ReadState
 from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.schemas.store import Schemas
@@ -149,7 +151,7 @@ def audit(
         If the table cannot be opened, or the log cannot be listed.
     """
     first, end = offset
-    check_order(first, end)
+    OffsetRange(first, end).check()
     if (first or 0) < 0 or (end or 0) < 0:
         raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
     if quick and offset != (None, None):
@@ -181,18 +183,14 @@ def audit(
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
         return _quick(files, logs, disk, chosen, complete, work, result)
-    options = ReadOptions(
-        on_corrupt="skip",
-        control=True,
-        limit_bytes=max_decompressed_bytes,
-        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
-        scratch=Scratch,
-        skip_unreadable=True,
+    reading = replace(
+        LENIENT, control=True, max_decompressed_bytes=max_decompressed_bytes, max_bytes_per_second=max_bytes_per_second
     )
+    state = reading.start(scratch=Scratch)
     part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES
     if found.by_time:
-        how = replace(options, control=False, isolation_level="read_committed")
-        plan = _Plan((0, _END), complete, how, part_bytes, _cleaned(disk))
+        reading = replace(reading, control=False, isolation_level="read_committed")
+        plan = _Plan((0, _END), complete, replace(state, reading=reading), part_bytes, _cleaned(disk))
         return _by_time(files, logs, disk, chosen, plan, work, result, on_bytes)
     typed = None
     if decoding is not None:
@@ -212,7 +210,7 @@ def audit(
         dead = _dead(files)
         comparison = Comparison(folder, found, secret, dead, max_ranges, typed, _unread(files, result))
         until = _END if end is None else end
-        plan = _Plan((first or 0, until), complete or end is not None, options, part_bytes, _cleaned(disk), dead)
+        plan = _Plan((first or 0, until), complete or end is not None, state, part_bytes, _cleaned(disk), dead)
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
         known = {part.name: part.whole for part in items}
         named = [(file.path, file.origin) for file in files]
@@ -399,7 +397,7 @@ def _twice(files: Iterable[DataFile]) -> Iterator[TableFinding]:
 def _typed(decoding: Decoding, disk: Disk, logs: Mapping[Key, LogFiles]) -> TypedBatches:
     """Choose the schemas of the records of the selected topics."""
     names = [name for name in ("key", "value") if name in decoding.columns]
-    scope = ReadScope([*logs.values()], (0, OPEN_END), (None, None), None, ReadOptions(on_corrupt="skip"))
+    scope = ReadScope.of([*logs.values()], reading=SKIPPING)
     decoding = replace(decoding, form=for_tables, on_undecoded="raw")
     return typed_batches(decoding, disk, sorted({topic for topic, _ in logs}), names, scope.chunks)
 
@@ -564,7 +562,7 @@ class _Plan(NamedTuple):
 
     offsets: tuple[int, int]
     is_complete: bool
-    options: ReadOptions
+    state: ReadState
     part_bytes: int | None
     cleaned: set[str]  #: Names of partitions.
     dead: IsDead = _NONE_DEAD
@@ -589,7 +587,7 @@ class _Plan(NamedTuple):
         return extent_of(log, log.name in self.cleaned)
 
     def _readers(self, log: LogFiles, first: int, end: int) -> list[LogReader]:
-        reader = LogReader.of(log, (first, end), (None, None), self.options)
+        reader = LogReader.of(log, Selection(offsets=OffsetRange(first, end)), self.state)
         return reader.parts(self.part_bytes) or [reader]
 
 

@@ -23,10 +23,12 @@ from pylogseg.lakehouse.audit_values import Hashes, hash_values, in_type, row_ha
 from pylogseg.reading.arrow.columns import record_batch, schema
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import Chunk
 from pylogseg.reading.scan import check_tail
 from pylogseg.reading.seek import end_of
 from pylogseg.reading.stable_offset import end_of_log
+from pylogseg.reading.state import LENIENT
 from pylogseg.reading.transactions import Transactions
 from pylogseg.values.decoding import TypedBatches
 from pylogseg.walker.gaps import Gap, GapKind
@@ -71,7 +73,7 @@ def extent_of(log: LogFiles, is_cleaned: bool) -> LogExtent:
     start = max(log.log_start_offset, base)
     end = max(state.offset, start)
     tail = [gap for gap in damage if gap.next_offset is None and gap.first_offset >= state.offset]
-    check_tail(log, end_of(log.segments), ReadOptions(on_corrupt="skip", skip_unreadable=True, gaps=tail))
+    check_tail(log, end_of(log.segments), LENIENT.start(gaps=tail))
     return LogExtent(start, end, min([end, *state.open_first.values()]), is_cleaned, tuple(tail))
 
 

@@ -8,7 +8,7 @@ double in the same stretch are not seen, nor is what a row holds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -25,8 +25,10 @@ from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import IsolationLevel, ReadOptions
+from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.scan import record_stream
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import IsolationLevel, Reading
 
 #: Longer names may be cut in statistics.
 _WHOLE_NAME = 60
@@ -260,7 +262,11 @@ class _PartitionCount:
 
     def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[Offsets]:
         logs = [log for log in (self._item.log,) if log is not None]
-        scope = ReadScope(logs, (first, end), (None, None), None, ReadOptions(level, check_crc=False))
+        scope = ReadScope.of(
+            logs,
+            Selection(offsets=OffsetRange(first, end)),
+            replace(Reading(), isolation_level=level, check_crc=False),
+        )
         for batch in record_stream(scope, ["offset"]):
             yield batch.column(0).to_numpy()
 

@@ -24,9 +24,10 @@ from pylogseg.lakehouse.sinks import NO_PERIOD, UNMEASURED, FilePlace, NewFile, 
 from pylogseg.lakehouse.stores import FileStore, below
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.ranges import Task, url_of
 from pylogseg.reading.scan import LogScan
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import ReadState
 from pylogseg.values.decoding import TypedBatches
 from pylogseg.walker.gaps import Gap
 
@@ -48,7 +49,7 @@ _CODEC = "zstd"
 class FileOptions:
     """How the tasks of a commit are written; it may travel to another process."""
 
-    options: ReadOptions
+    state: ReadState
     rows: FilePlace
     prefix: str  #: Of names of files.
     file_bytes: int
@@ -72,8 +73,8 @@ class Written:
 def write_task(work: tuple[int, Task, tuple[LogFiles, ...]], advance: Advance, how: FileOptions) -> Written:
     """Write the files of a task, which has a number in its commit; runs in a thread, or in another process."""
     number, task, logs = work
-    options = replace(how.options, gaps=[], on_bytes=advance)
-    scan = LogScan(ReadScope(logs, (0, OPEN_END), (None, None), None, options), COLUMNS)
+    state = replace(how.state, gaps=[], on_bytes=advance)
+    scan = LogScan(ReadScope(logs, Selection(), state), COLUMNS)
     name = new_name(how, task[0].partition, task[0].first_offset, number)
     written = split_typed(scan.batches(task, COLUMNS, scan.memory(COLUMNS), None), how, name)
     return replace(written, gaps=[*scan.gaps, *written.gaps])

@@ -50,9 +50,9 @@ from pylogseg.lakehouse.source_losses import source_losses, vanished_topics
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, IsolationLevel, ReadOptions, Throttle
 from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, cut, packed, pieces
-from pylogseg.reading.stream import Path
+from pylogseg.reading.state import COMMITTED, IsolationLevel, Reading
+from pylogseg.tables.reader import Path
 from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.internal.own_topics import is_own
@@ -76,21 +76,19 @@ _WAIT_SECONDS = 0.05
 class LakeOptions:
     """How tables are written; see `lake`."""
 
-    isolation_level: IsolationLevel = "read_committed"
+    reading: Reading = COMMITTED
     decoding: Decoding | None = None
-    on_corrupt: Literal["raise", "skip"] = "raise"
     to_end: bool = False
     force: bool = False
     clean: bool = False
     latest: bool = False
     file_bytes: int = FILE_BYTES
     commit_bytes: int = COMMIT_BYTES
-    throttle: Throttle | None = None
     table_options: Mapping[str, str] = field(default_factory=dict)
     layout: Layout = "flat"
 
     def __post_init__(self) -> None:
-        check_word("on_corrupt", self.on_corrupt, ("raise", "skip"))
+        check_word("on_corrupt", self.reading.on_corrupt, ("raise", "skip"))
         check_word("layout", self.layout, LAYOUTS)
         if self.latest and self.layout != FLAT:
             raise RequestError("a table of the latest records has the flat layout")
@@ -294,9 +292,8 @@ def lake(
     if decoding is None and (schema is not None or registry is not None):
         raise RequestError("schema= and registry= go with decoding='value'")
     options = LakeOptions(
-        isolation_level,
+        replace(COMMITTED, isolation_level=isolation_level, on_corrupt=on_corrupt),
         None if decoding is None else Decoding.of(decoding, schema=schema, registry=registry),
-        on_corrupt,
         to_end,
         force,
         clean,
@@ -404,9 +401,9 @@ class _TableRun:
         """Go on from the newest ledger; ConflictError if another commit came first."""
         ledger = self._load(self._table)
         dead = None if self._dead is None else self._load(self._dead)
-        how = ReadOptions(self._options.isolation_level, self._options.on_corrupt)
-        spans = self._topic.spans(ledger, how, self._table.name, force=self._options.force)
-        self._found.gaps = list(how.gaps)
+        state = self._options.reading.start()
+        spans = self._topic.spans(ledger, state, self._table.name, force=self._options.force)
+        self._found.gaps = list(state.gaps)
         self._found.missing = source_losses(
             self._whole, self._choice, self._topic, spans, ledger, self._table.name, force=self._options.force
         )
@@ -431,7 +428,9 @@ class _TableRun:
         topic, options = self._topic, self._options
         if ledger is not None:
             return replace(ledger, cluster_id=ledger.cluster_id or topic.cluster_id)
-        return Ledger(topic.name, topic.topic_id, options.isolation_level, "", {}, options.latest, topic.cluster_id)
+        return Ledger(
+            topic.name, topic.topic_id, options.reading.isolation_level, "", {}, options.latest, topic.cluster_id
+        )
 
     def _knows_columns(self) -> bool:
         """Check whether a table's columns are known although the log has no record."""
@@ -460,7 +459,7 @@ class _TableRun:
     def _load(self, sink: Sink) -> Ledger | None:
         found = sink.load(self._numbers)
         latest = self._options.latest if sink is self._table else None
-        self._topic.check(found, self._options.isolation_level, sink.name, latest=latest)
+        self._topic.check(found, self._options.reading.isolation_level, sink.name, latest=latest)
         return found
 
     def _waiting(self, ledger: Ledger | None) -> dict[int, int]:
@@ -475,10 +474,10 @@ class _TableRun:
 
     def _write(self, spans: Sequence[Unwritten], ledger: Ledger, dead: Ledger | None) -> Ledger:
         options = self._options
-        read = ReadOptions(options.isolation_level, options.on_corrupt, throttle=options.throttle)
         typed, plain = self._typed_of(spans), arrow.schema(COLUMNS)
         place = self._open(self._table, plain if typed is None else typed_schema(typed), ledger)
-        how = FileOptions(read, place, self._topic.topic_id or "log", options.file_bytes, typed)
+        state, prefix = options.reading.start(), self._topic.topic_id or "log"
+        how = FileOptions(state, place, prefix, options.file_bytes, typed)
         dead_ledger, ahead = dead or replace(ledger, partitions={}, commit=""), {}
         dead_ledger = replace(dead_ledger, cluster_id=ledger.cluster_id)
         if self._dead is not None:
@@ -619,7 +618,7 @@ class _TableRun:
         if decoding is not None and self._typed is None:
             decoding = replace(decoding, form=for_tables, on_undecoded="raw")
             logs = [each.source.log for each in spans] or [each.log for each in self._topic.logs]
-            scope = ReadScope(logs, (0, OPEN_END), (None, None), None, ReadOptions())
+            scope = ReadScope.of(logs)
             self._typed = typed_batches(decoding, self._whole, [self._topic.name], COLUMNS, scope.chunks)
         return self._typed
 

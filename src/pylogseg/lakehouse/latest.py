@@ -20,9 +20,9 @@ from pylogseg.lakehouse.library_errors import library_errors
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.ranges import Task
 from pylogseg.reading.scan import LogScan
+from pylogseg.reading.selection import Selection
 from pylogseg.walker.gaps import Gap
 
 #: Rows wait in memory until a commit: this is the most that one takes of the log.
@@ -36,8 +36,8 @@ def newest_task(
 ) -> tuple[pa.Table, list[Gap]]:
     """Return the last record of each key of a task, tombstones too."""
     _, task, logs = work
-    options = replace(how.options, gaps=[], on_bytes=advance)
-    scan = LogScan(ReadScope(logs, (0, OPEN_END), (None, None), None, options), COLUMNS)
+    state = replace(how.state, gaps=[], on_bytes=advance)
+    scan = LogScan(ReadScope(logs, Selection(), state), COLUMNS)
     found, waiting, size = arrow.schema(COLUMNS).empty_table(), [], 0
     for batch in scan.batches(task, COLUMNS, scan.memory(COLUMNS), None):
         waiting.append(batch)

@@ -17,9 +17,9 @@ from pylogseg.errors import CorruptionError, PylogsegError, RequestError, Storag
 from pylogseg.format.names import FileKind
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
-from pylogseg.reading.partition import ReadOptions, report
 from pylogseg.reading.scan import check_tail, consumer_end
 from pylogseg.reading.seek import end_of, leap_over
+from pylogseg.reading.state import LENIENT, ReadState
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata, metadata_beside
 
 _UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
@@ -114,9 +114,9 @@ class SourceTopic:
             had = ledger.partitions.get(source.partition.partition)
             if had is None:
                 continue
-            how = ReadOptions(on_corrupt="skip", skip_unreadable=True)
+            state = LENIENT.start()
             try:
-                _check_end(source, had, how, table)
+                _check_end(source, had, state, table)
                 _check_lineage(source, had, source.log.log_end_offset, table)
             except RequestError as error:
                 yield str(error)
@@ -126,12 +126,12 @@ class SourceTopic:
         starts = [(source, source.log.log_start_offset) for source in self.logs]
         return [Unwritten(source, start, start, start, ()) for source, start in starts]
 
-    def spans(self, ledger: Ledger | None, how: ReadOptions, table: str, *, force: bool) -> list[Unwritten]:
+    def spans(self, ledger: Ledger | None, state: ReadState, table: str, *, force: bool) -> list[Unwritten]:
         """Return what lies between a ledger and the committed end; RequestError for a log that does not go on there.
 
-        Damage that ends a log before what is committed is a CorruptionError, or one of the gaps of `how`.
+        Damage that ends a log before what is committed is a CorruptionError, or one of the gaps of the state.
         """
-        return [span for source in self.logs if (span := _span(source, ledger, how, table, force)) is not None]
+        return [span for source in self.logs if (span := _span(source, ledger, state, table, force)) is not None]
 
 
 def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
@@ -235,27 +235,27 @@ class _Watermarks:
         return metadata is not None and metadata.is_only_replica(part.topic, part.partition)
 
 
-def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str, force: bool) -> Unwritten | None:
+def _span(source: SourceLog, ledger: Ledger | None, state: ReadState, table: str, force: bool) -> Unwritten | None:
     log, mark = source.log, source.watermark
     start = log.log_start_offset
     had = None if ledger is None else ledger.partitions.get(source.partition.partition)
     if mark is not None and had is not None and had.next_offset >= mark:  # no record of the log is read
         if had.next_offset > mark:
-            _check_end(source, had, how, table)
+            _check_end(source, had, state, table)
         _check_lineage(source, had, max(mark, log.segments[-1].base_offset), table)
         return None
-    found = consumer_end(log, how.isolation_level)
+    found = consumer_end(log, state.reading.isolation_level)
     if mark is None or found.offset < mark:
-        check_tail(log, found, how)
+        check_tail(log, found, state)
     end = found.offset if mark is None else min(found.offset, mark)
     leap = None if mark is None else leap_over(log.segments, mark)
     if leap is not None:
-        report(leap, how)
+        state.report(leap)
         end = min(end, leap.first_offset)
     if had is None:
         return Unwritten(source, start, end, start, ()) if start < end else None
     if end < had.next_offset:
-        _check_end(source, had, how, table)
+        _check_end(source, had, state, table)
     _check_lineage(source, had, end, table)
     first, skipped = had.next_offset, had.skipped
     if first < start:
@@ -269,12 +269,12 @@ def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str
     return Unwritten(source, first, end, had.first_offset, skipped) if first < end else None
 
 
-def _check_end(source: SourceLog, had: Covered, how: ReadOptions, table: str) -> None:
+def _check_end(source: SourceLog, had: Covered, state: ReadState, table: str) -> None:
     """Refuse a log that ends below the table: what it gets next has offsets that the table has of other records."""
     end = end_of(source.log.segments)
     if end.offset >= had.next_offset:
         return
-    check_tail(source.log, end, how)
+    check_tail(source.log, end, state)
     raise RequestError(
         f"{table}: it ends at offset {had.next_offset} of {source.name}, and the log ends at {end.offset}: this is an "
         f"older copy of the log, or another one of its name, or the disk has lost records; {_UNDO}"

@@ -17,7 +17,7 @@ from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, known, lacking, refuse
 from pylogseg.lakehouse.ledger import Ledger
 from pylogseg.lakehouse.source import SourceTopic, Unwritten
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 
 _NOTED = (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)

@@ -22,11 +22,13 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
 from pylogseg.offline.comparing_columns import FIELD_NAMES, changes
-from pylogseg.reading.latest import MEMORY_BYTES, Latest
+from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles, logs_of
-from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions, Throttle
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.seek import end_offset
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import LENIENT, IsolationLevel, OnCorrupt, ReadState
 from pylogseg.walker.gaps import Gap, offsets_text
 
 Mode = Literal["records", "offsets", "latest"]
@@ -297,24 +299,21 @@ def diff(
         While iterating, with ``on_corrupt="raise"``.
     """
     check_word("mode", mode, ("records", "offsets", "latest"))
-    options = ReadOptions(
-        isolation_level,
-        on_corrupt,
+    reading = replace(
+        LENIENT,
+        isolation_level=isolation_level,
+        on_corrupt=on_corrupt,
         control=mode != "latest",
-        limit_bytes=max_decompressed_bytes,
-        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
-        scratch=Scratch,
-        skip_unreadable=True,
+        max_decompressed_bytes=max_decompressed_bytes,
+        max_bytes_per_second=max_bytes_per_second,
     )
-    latest = Latest(memory_bytes=memory_bytes) if mode == "latest" else None
-    if latest is not None:
-        latest.check(options)
+    selection = Selection(latest=mode == "latest", latest_memory_bytes=memory_bytes)
     choice = PartitionChoice.of(topic, partition)
     disks = named_on_either(as_disk(a), as_disk(b), choice.names)
     there = [p.partition for disk in disks for p in disk.partitions]
     choice.check_numbers(there + [segment.partition for disk in disks for segment in disk.loose])
     pairs = _pairs(*(_logs(disk, choice, from_log_start) for disk in disks))
-    comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
+    comparison = _Comparison(mode, offset, common, selection, reading.start(scratch=Scratch), max_ranges)
     sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
     load = Workload("pylogseg diff", sizes, on_bytes)
     return Differences(iter(choose_executor(executor, jobs).map(comparison.run, pairs, load)))
@@ -361,8 +360,8 @@ class _Comparison(NamedTuple):
     mode: Mode
     offset: tuple[int | None, int | None]
     common: bool
-    options: ReadOptions
-    latest: Latest | None
+    selection: Selection
+    state: ReadState
     max_ranges: int
 
     def run(self, pair: _Pair, advance: Advance) -> Difference:
@@ -380,8 +379,8 @@ class _Comparison(NamedTuple):
                 log,
                 max(first, log.log_start_offset),
                 end,
-                options=replace(self.options, gaps=[], on_bytes=advance),
-                latest=self.latest,
+                self.selection,
+                replace(self.state, gaps=[], on_bytes=advance),
             )
             for log in present
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -21,7 +22,8 @@ from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.arrow.inputs import timestamps_ms
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.partition import OPEN_END, ReadOptions
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading
 
 
 def compared(
@@ -55,7 +57,7 @@ def _is_same(tables: Iterable[pa.RecordBatch], folder: str, timestamp_type: str)
     types: list[npt.NDArray[np.bool_]] = []
     try:
         (log,) = logs_of(open_dir(folder))
-        reader = LogReader.of(log, (0, OPEN_END), (None, None), ReadOptions(control=True))
+        reader = LogReader.of(log, Selection(), replace(Reading(), control=True).start())
         there = Side(chunk.columns for chunk in reader.chunks())
         wanted = Side(_columns(tables, timestamp_type, types))
         while (limit := min((side.last_offset for side in (there, wanted) if side.fill()), default=None)) is not None:

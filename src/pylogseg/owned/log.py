@@ -22,11 +22,14 @@ from pylogseg.owned.batches import as_bytes, encode_batches
 from pylogseg.owned.ownership import Ownership
 from pylogseg.owned.producer import Producer
 from pylogseg.owned.slices import OpenLog, SliceReader, readable_end
-from pylogseg.reading import partition as reading
 from pylogseg.reading.column_names import check_columns
-from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.partition import Chunk, IsolationLevel, ReadOptions
-from pylogseg.reading.stream import Moment, Reader, Record, reader_of, records_of
+from pylogseg.reading.latest import MEMORY_BYTES
+from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.record import Record, records_of
+from pylogseg.reading.selection import Moment, selection_of
+from pylogseg.reading.state import IsolationLevel, Reading, ReadState
+from pylogseg.tables.reader import Reader
 from pylogseg.walker.windows import WINDOW_BYTES
 
 
@@ -100,7 +103,7 @@ class Follower:
         owned: Ownership,
         offset: int | None,
         timeout: float | None,
-        options: ReadOptions,
+        state: ReadState,
         columns: Sequence[str] | None,
     ) -> None:
         if columns is not None:
@@ -108,7 +111,7 @@ class Follower:
         if timeout is not None and timeout < 0:
             raise RequestError(f"timeout must be at least 0, got {timeout}")
         self._owned, self._offset, self._timeout = owned, offset, timeout
-        self._options, self._columns = options, columns
+        self._state, self._columns = state, columns
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield columns of the records as they are appended; none are empty.
@@ -120,7 +123,7 @@ class Follower:
         CorruptionError, StorageError
             As of `EmbeddedLog.read`.
         """
-        log, isolation_level = self._owned.log, self._options.isolation_level
+        log, isolation_level = self._owned.log, self._state.reading.isolation_level
         position = log.log_start_offset if self._offset is None else self._offset
         while True:
             if not log.log_start_offset <= position <= log.log_end_offset:
@@ -130,7 +133,7 @@ class Follower:
                 )
             end = readable_end(log, isolation_level)
             if position < end:
-                reader = SliceReader(log, position, end, self._options)
+                reader = SliceReader(log, position, end, self._state)
                 try:
                     for chunk in reader:
                         if len(chunk.columns):
@@ -144,7 +147,7 @@ class Follower:
                 return
 
     def _wait_beyond(self, position: int) -> bool:
-        log, isolation_level = self._owned.log, self._options.isolation_level
+        log, isolation_level = self._owned.log, self._state.reading.isolation_level
         return self._owned.wait_until(lambda: readable_end(log, isolation_level) > position, self._timeout)
 
     def __iter__(self) -> Iterator[Record]:
@@ -328,7 +331,7 @@ class EmbeddedLog:
         offset: int | tuple[int | None, int | None] | None = None,
         timestamp: Moment | tuple[Moment | None, Moment | None] | None = None,
         *,
-        isolation_level: reading.IsolationLevel = "read_uncommitted",
+        isolation_level: IsolationLevel = "read_uncommitted",
         limit: int | None = None,
         columns: Sequence[str] | None = None,
         control: bool = False,
@@ -377,24 +380,27 @@ class EmbeddedLog:
         CorruptionError
             While iterating.
         """
-        options = reading.ReadOptions(
-            isolation_level,
-            control=control,
-            check_crc=check_crc,
-            limit_bytes=max_decompressed_bytes,
-            first_window_bytes=WINDOW_BYTES if limit is None or latest else _FIRST_BYTES,
+        keywords = {"isolation_level": isolation_level, "control": control, "check_crc": check_crc}
+        reading = Reading.of({**keywords, "max_decompressed_bytes": max_decompressed_bytes})
+        selection = selection_of(
+            offset,
+            timestamp,
+            limit=limit,
+            latest=latest,
+            tombstones=tombstones,
+            latest_memory_bytes=latest_memory_bytes,
         )
         self._state.check_usable()
-        source = OpenLog(self.engine, readable_end(self.engine, isolation_level))
-        last_of_key = Latest(tombstones, latest_memory_bytes) if latest else None
-        return reader_of([source], offset, timestamp, limit, options, columns, last_of_key)
+        scope = ReadScope.of([OpenLog(self.engine, readable_end(self.engine, isolation_level))], selection, reading)
+        scope.state.first_window_bytes = WINDOW_BYTES if limit is None or latest else _FIRST_BYTES
+        return Reader(scope, columns)
 
     def follow(
         self,
         offset: int | None = None,
         *,
         timeout: float | None = None,
-        isolation_level: reading.IsolationLevel = "read_uncommitted",
+        isolation_level: IsolationLevel = "read_uncommitted",
         columns: Sequence[str] | None = None,
         control: bool = False,
         check_crc: bool = True,
@@ -427,10 +433,9 @@ class EmbeddedLog:
             While iterating.
         """
         self._state.check_usable()
-        options = reading.ReadOptions(
-            isolation_level, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
-        )
-        return Follower(self.ownership, offset, timeout, options, columns)
+        keywords = {"isolation_level": isolation_level, "control": control, "check_crc": check_crc}
+        reading = Reading.of({**keywords, "max_decompressed_bytes": max_decompressed_bytes})
+        return Follower(self.ownership, offset, timeout, reading.start(), columns)
 
     def send_to(
         self,
@@ -438,7 +443,7 @@ class EmbeddedLog:
         offset: int,
         max_bytes: int = 1 << 20,
         *,
-        isolation_level: reading.IsolationLevel = "read_uncommitted",
+        isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Sent:
         """Send batches to a socket as they lie in the file, by ``sendfile``.
 

@@ -15,7 +15,9 @@ from pylogseg.format.files.txnindex import AbortedRanges
 from pylogseg.log.log import Log
 from pylogseg.log.reads import Fetched, aborted_between
 from pylogseg.log.segment import LogSegment
-from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, PartitionReader, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import Chunk, PartitionReader
+from pylogseg.reading.state import IsolationLevel, ReadState
 from pylogseg.walker.windows import Window
 
 
@@ -47,9 +49,9 @@ class OpenLog:
         found = self._log.offset_for_time(timestamp_ms)
         return OPEN_END if found is None else found.offset
 
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+    def chunks(self, first_offset: int, end_offset: int, state: ReadState) -> Iterator[Chunk]:
         """Yield the records of a half-open range, up to `end_offset` of this object."""
-        return iter(SliceReader(self._log, first_offset, min(end_offset, self._end), options))
+        return iter(SliceReader(self._log, first_offset, min(end_offset, self._end), state))
 
 
 class SliceReader(PartitionReader):
@@ -59,17 +61,17 @@ class SliceReader(PartitionReader):
     next records were deleted it raises `OffsetOutOfRangeError`.
     """
 
-    def __init__(self, log: Log, first_offset: int, end_offset: int, options: ReadOptions) -> None:
-        super().__init__([], first_offset, end_offset, options)
+    def __init__(self, log: Log, first_offset: int, end_offset: int, state: ReadState) -> None:
+        super().__init__([], first_offset, end_offset, state)
         self.position = first_offset
         self._log = log
         self._segment: Segment | None = None
-        self._aborted = _IndexedAborts() if options.isolation_level == "read_committed" else None
+        self._aborted = _IndexedAborts() if state.reading.isolation_level == "read_committed" else None
         if self._aborted is not None:
             self._transactions = self._aborted
 
     def __iter__(self) -> Iterator[Chunk]:
-        size = self._options.first_window_bytes
+        size = self._state.first_window_bytes
         while self.position < self._end:
             if self._aborted is not None:  # before the slice: a cleaning drops aborts whose records it removed
                 self._aborted.segments = self._log.segments.from_offset(self.position)
@@ -78,7 +80,7 @@ class SliceReader(PartitionReader):
             if not len(fetched.data):
                 self.position = self._end
                 return
-            size = min(size * 2, self._options.window_bytes)
+            size = min(size * 2, self._state.window_bytes)
             segment = self._segment_at(fetched.start.segment)
             batches = self._scanned(fetched.data, fetched.start.position, segment)
             rows, _ = self._selected(batches, segment)
@@ -109,7 +111,7 @@ class SliceReader(PartitionReader):
 
     def _scanned(self, data: memoryview, position: int, segment: Segment) -> BatchTable:
         """Return the whole batches of a slice; its end may cut off the last."""
-        batches = scan(data, file_position=position, crc=self._options.check_crc).batches
+        batches = scan(data, file_position=position, crc=self._state.reading.check_crc).batches
         bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
         if len(bad) or not len(batches):
             at = int(batches.position[bad[0]]) if len(bad) else position

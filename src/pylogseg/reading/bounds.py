@@ -27,7 +27,8 @@ from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import check_filter, fields_of, filtered
 from pylogseg.reading.logs import LogFiles, LogSource
-from pylogseg.reading.partition import OPEN_END, Chunk
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import Chunk
 from pylogseg.reading.ranges import Range, UncutRange, cut, offset_index
 
 #: With fewer logs, bounds are looked for in each: a filter may say something else of each partition.

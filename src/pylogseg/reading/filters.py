@@ -14,7 +14,7 @@ from pyarrow import acero
 
 from pylogseg.errors import RequestError
 
-Columns = Sequence[str] | Mapping[str, Any] | None
+ColumnChoice = Sequence[str] | Mapping[str, Any] | None
 
 
 def check_filter(filter: Any, schema: pa.Schema) -> None:
@@ -55,10 +55,10 @@ def fields_of(expressions: Iterable[Any], names: Sequence[str]) -> list[str]:
     return [name for name in names if name in text] if "FieldPath(" not in text else list(names)
 
 
-class Selection:
+class Projection:
     """Which rows and columns of a table are wanted; RequestError for what there is not, and for what is no filter."""
 
-    def __init__(self, schema: pa.Schema, columns: Columns = None, filter: Any = None) -> None:
+    def __init__(self, schema: pa.Schema, columns: ColumnChoice = None, filter: Any = None) -> None:
         if filter is not None:
             check_filter(filter, schema)
         made: dict[str, Any] | None = dict(columns) if isinstance(columns, Mapping) else None
@@ -79,9 +79,9 @@ class Selection:
             raise explained(error, f"columns {columns!r}", schema) from None
 
     @functools.cached_property
-    def unfiltered(self) -> Selection:
-        """Return the selection of the same columns of all rows."""
-        return Selection(self._all, self._names if self._made is None else self._made)
+    def unfiltered(self) -> Projection:
+        """Return the projection to the same columns of all rows."""
+        return Projection(self._all, self._names if self._made is None else self._made)
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Return the wanted rows and columns of a batch with the needed columns."""

@@ -17,9 +17,11 @@ from pylogseg.errors import StorageError
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
 from pylogseg.format.records import RecordColumns
-from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import Chunk
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.seek import largest_timestamp
+from pylogseg.reading.state import ReadState
 from pylogseg.reading.transactions import TxnIndexView
 
 #: Columns that say which log a record lies in: to count by them, headers suffice.
@@ -71,7 +73,7 @@ def header_chunks(
     segment: Segment,
     first_offset: int,
     end_offset: int,
-    how: ReadOptions,
+    state: ReadState,
     transactions: TxnIndexView | None,
     *,
     with_offsets: bool = False,
@@ -84,7 +86,7 @@ def header_chunks(
     rows = _rows_of(segment, first_offset, end_offset)
     if rows is None:
         return None
-    if not how.control:
+    if not state.reading.control:
         rows = rows[~rows.is_control]
     if transactions is not None and len(rows):
         rows = rows[transactions.committed(rows, segment)[0]]

@@ -11,60 +11,49 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
-from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.state import ReadState
 from pylogseg.walker.gaps import Gap, GapKind
 
 #: Default memory of the map, as in Kafka's cleaner.
 MEMORY_BYTES = 128 << 20
-_LEAST_BYTES = 64 << 10
+LEAST_MEMORY_BYTES = 64 << 10
 
 _Offsets = npt.NDArray[np.int64]
-_Read = Callable[[ReadOptions], Iterator[Chunk]]
+_Read = Callable[[ReadState], Iterator[Chunk]]
 
 
-class Latest(NamedTuple):
-    """Options for reading the last record of each key."""
+def latest_chunks(
+    read: _Read, state: ReadState, *, tombstones: bool = False, memory_bytes: int = MEMORY_BYTES
+) -> Iterator[Chunk]:
+    """Yield the last record of each key, in the order of offsets, never empty; records without a key are left out.
 
-    tombstones: bool = False  #: Include keys whose last record has no value.
-    #: Of the map; a full one costs more passes, and a temporary file with 8 bytes for each key.
-    memory_bytes: int = MEMORY_BYTES
-
-    def check(self, options: ReadOptions) -> None:
-        """Raise RequestError if the memory is too small for a map, or control records are requested."""
-        if options.control:
-            raise RequestError("latest=True (--latest) cannot be combined with control=True (--control)")
-        if self.memory_bytes < _LEAST_BYTES:
-            raise RequestError(f"a map of {self.memory_bytes} bytes is too small: give it {_LEAST_BYTES} or more")
-
-    def chunks(self, read: _Read, options: ReadOptions) -> Iterator[Chunk]:
-        """Yield the last record of each key, in the order of offsets, never empty; records without a key are left out.
-
-        `read` reads the log with the given options; it is called at least twice, and records appended after the first
-        pass are ignored. The options' `gaps` receive also the number of records that a broker removed between the
-        passes.
-        """
-        with tempfile.TemporaryFile(prefix="pylogseg-latest-") as spill:
-            last = _last_offsets(read, options, self.memory_bytes, spill)
-            missed = len(last)
-            again = replace(options, gaps=[], batches=last.touch)
-            for columns, segment in read(again):
-                of_key = last.among(columns.offset)
-                missed -= int(of_key.sum())
-                if not self.tombstones:
-                    of_key &= columns.value_size >= 0
-                if of_key.any():
-                    yield Chunk(columns.take(of_key), segment)
-            known = {(gap.path, gap.position) for gap in options.gaps}
-            options.gaps += [gap for gap in again.gaps if (gap.path, gap.position) not in known]
-            if missed > 0:
-                options.gaps.append(_gone(last, missed))
+    `read` reads the log with the given state; it is called at least twice, and records appended after the first pass
+    are ignored. The state's `gaps` receive also the number of records that a broker removed between the passes.
+    `tombstones` includes keys whose last record has no value; a full map of `memory_bytes` costs more passes, and a
+    temporary file with 8 bytes for each key.
+    """
+    with tempfile.TemporaryFile(prefix="pylogseg-latest-") as spill:
+        last = _last_offsets(read, state, memory_bytes, spill)
+        missed = len(last)
+        again = replace(state, gaps=[], batches=last.touch)
+        for columns, segment in read(again):
+            of_key = last.among(columns.offset)
+            missed -= int(of_key.sum())
+            if not tombstones:
+                of_key &= columns.value_size >= 0
+            if of_key.any():
+                yield Chunk(columns.take(of_key), segment)
+        known = {(gap.path, gap.position) for gap in state.gaps}
+        state.gaps += [gap for gap in again.gaps if (gap.path, gap.position) not in known]
+        if missed > 0:
+            state.gaps.append(_gone(last, missed))
 
 
 class _LastOffsets:
@@ -97,7 +86,7 @@ class _LastOffsets:
         return found
 
 
-def _last_offsets(read: _Read, options: ReadOptions, memory_bytes: int, spill: IO[bytes]) -> _LastOffsets:
+def _last_offsets(read: _Read, state: ReadState, memory_bytes: int, spill: IO[bytes]) -> _LastOffsets:
     """Read the log once, and again for each part of the keys that did not fit into the map."""
     # Imported where it is needed: all that reads records comes by here, and little of it asks for the last ones.
     from pylogseg.log.offset_map import OffsetMap
@@ -110,7 +99,7 @@ def _last_offsets(read: _Read, options: ReadOptions, memory_bytes: int, spill: I
         offsets.clear()
         offsets.narrow(part_mask, part)
         # Gaps are reported once, and records appended after the first pass are ignored by the others.
-        for columns, segment in read(replace(options, gaps=[]) if runs else options):
+        for columns, segment in read(replace(state, gaps=[]) if runs else state):
             path = segment.path
             if not runs:
                 end = max(end, int(columns.offset.max(initial=-1)))

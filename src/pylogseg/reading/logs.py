@@ -10,9 +10,11 @@ from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.reading.known_losses import NotedEnd, known_losses, noted_ends
-from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import Chunk, PartitionReader
 from pylogseg.reading.seek import end_offset, offset_of_time
 from pylogseg.reading.stable_offset import Tail
+from pylogseg.reading.state import ReadState
 from pylogseg.walker.gaps import Gap, kind_of
 
 
@@ -28,7 +30,7 @@ class LogSource(Protocol):
     @property
     def log_end_offset(self) -> int: ...
     def offset_of_time(self, timestamp_ms: int) -> int: ...
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
+    def chunks(self, first_offset: int, end_offset: int, state: ReadState) -> Iterator[Chunk]: ...
 
 
 class LogFiles(NamedTuple):
@@ -58,16 +60,16 @@ class LogFiles(NamedTuple):
             return []
         return known_losses(self.path, self.segments, self.log_start_offset, self.noted, first_offset, end_offset)
 
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+    def chunks(self, first_offset: int, end_offset: int, state: ReadState) -> Iterator[Chunk]:
         """See `LogSource`. A log that cannot be listed is an error, or a gap from the first offset on."""
         if self.error is None:
-            yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots, tail=self.tail)
-        elif options.on_corrupt == "raise" and not options.skip_unreadable:
+            yield from PartitionReader(self.segments, first_offset, end_offset, state, self.snapshots, tail=self.tail)
+        elif state.reading.on_corrupt == "raise" and not state.reading.skip_unreadable:
             raise _copy_of(self.error)
         else:
             reason = f"cannot {self.error.operation}: {self.error.reason}"
             gap = Gap(self.error.path, kind_of(self.error), 0, 0, first_offset, None, reason, True)
-            options.gaps.append(gap)
+            state.gaps.append(gap)
 
 
 def partitions_of(disk: Disk) -> list[Partition]:

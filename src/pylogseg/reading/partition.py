@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
-from pylogseg.errors import Ending, RequestError, Verdict
+from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
-from pylogseg.format.escape import printable
 from pylogseg.format.records import (
-    DECOMPRESSED_LIMIT_BYTES,
     BatchDamage,
     RecordColumns,
     Slice,
@@ -29,32 +22,24 @@ from pylogseg.format.records import (
     without_outside,
 )
 from pylogseg.format.scratch import Scratch
-from pylogseg.format.words import check_word
 from pylogseg.reading.copies import told_of_copies
 from pylogseg.reading.offset_order import Order
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.stable_offset import Tail
+from pylogseg.reading.state import ReadState
 from pylogseg.reading.transaction_markers import Unopened
 from pylogseg.reading.transactions import Transactions, TxnIndexView
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import (
-    MEDIUM_WINDOW_BYTES,
-    SMALL_WINDOW_BYTES,
-    WINDOW_BYTES,
     Window,
     nothing_through,
     walk,
 )
 
-OnCorrupt = Literal["raise", "stop", "skip"]
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
-#: End of an open range of offsets: above every possible offset.
-OPEN_END = 2**63
 #: Most headers in a chunk; a record with more is a chunk of its own.
 HEADERS = 1 << 20
-
-_log = logging.getLogger("pylogseg.reading")
 
 
 class Chunk(NamedTuple):
@@ -78,67 +63,6 @@ class Chunk(NamedTuple):
     def partition(self) -> int:
         """Partition, from the folder's name."""
         return self.segment.partition
-
-
-class Throttle:
-    """Limits the bytes read per second, over all threads that share it, by sleeping."""
-
-    def __init__(self, max_bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        if max_bytes_per_second <= 0:
-            raise RequestError(f"max_bytes_per_second must be above 0, not {max_bytes_per_second}")
-        self._rate, self._clock = max_bytes_per_second, clock
-        self._free_at = clock()
-        self._lock = threading.Lock()
-
-    def spend(self, size: int, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Account for bytes read, and wait until they are paid for."""
-        with self._lock:
-            now = self._clock()
-            self._free_at = max(self._free_at, now) + size / self._rate
-            wait = self._free_at - now
-        if wait > 0:
-            sleep(wait)
-
-
-@dataclass
-class ReadOptions:
-    """Options for reading; see `pylogseg.read`. Batches that `batches` masks out are not decoded.
-
-    With `skip_unreadable`, bytes that the disk cannot read are a gap even with ``on_corrupt="raise"``, for callers that
-    report gaps later. Streams to Arrow are decoded by so many `jobs`. What `continues` a segment, of which others read
-    the beginning, leaves gaps to them that begin below its first offset. What a broker removed since it was listed is a
-    gap; `on_removed` gets it, and may raise; then so is a log without any file, which else is an error.
-    """
-
-    isolation_level: IsolationLevel = "read_uncommitted"
-    on_corrupt: OnCorrupt = "raise"
-    control: bool = False
-    check_crc: bool = True
-    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
-    window_bytes: int = WINDOW_BYTES
-    first_window_bytes: int = MEDIUM_WINDOW_BYTES
-    throttle: Throttle | None = None
-    drop_behind: bool = False
-    scratch: Callable[[], Scratch] | None = None
-    gaps: list[Gap] = field(default_factory=list)
-    on_bytes: Callable[[int], None] | None = None
-    batches: Callable[[BatchTable], npt.NDArray[np.bool_]] | None = None
-    skip_unreadable: bool = False
-    jobs: int = 1
-    continues: bool = False
-    on_removed: Callable[[Gap], None] | None = None
-
-    def __post_init__(self) -> None:
-        check_word("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
-        check_word("isolation_level", self.isolation_level, ("read_uncommitted", "read_committed"))
-        if self.limit_bytes < 1:
-            raise RequestError(f"the limit of decompressed bytes must be above 0, not {self.limit_bytes}")
-        self.first_window_bytes = min(self.first_window_bytes, self.window_bytes)
-
-
-def small_window(limit: int | None) -> int:
-    """Return the size of the first window: smaller if only a few records are requested."""
-    return MEDIUM_WINDOW_BYTES if limit is None or limit > 1000 else SMALL_WINDOW_BYTES
 
 
 Decoded = tuple[RecordColumns, list[BatchDamage]]
@@ -254,7 +178,7 @@ def _are_good(buffer: Any, batches: BatchTable, file_position: int) -> bool:
 class PartitionReader:
     """Reads the segments of one partition in order, within a half-open range of offsets.
 
-    The options' `gaps` get the gaps. For ``read_committed``: `snapshots` are paths by offset, `transactions` is given
+    The state's `gaps` get the gaps. For ``read_committed``: `snapshots` are paths by offset, `transactions` is given
     if more of the log is known than these segments, and `tail` is the end of the log as known from an earlier reading.
     With `to_end`, a segment is looked at to the end of its bytes, for damage behind the last offset.
     """
@@ -264,7 +188,7 @@ class PartitionReader:
         segments: Sequence[Segment],
         first_offset: int,
         end_offset: int,
-        options: ReadOptions,
+        state: ReadState,
         snapshots: Mapping[int, str] | None = None,
         transactions: TxnIndexView | None = None,
         tail: Tail | None = None,
@@ -278,16 +202,16 @@ class PartitionReader:
             if segment.base_offset < end_offset
             and not (i + 1 < len(segments) and segments[i + 1].base_offset <= first_offset)
         ]
-        self._first, self._end, self._options = first_offset, end_offset, options
+        self._first, self._end, self._state = first_offset, end_offset, state
         self._is_from_segment_start = bool(self._segments) and first_offset <= self._segments[0].base_offset
         # The end may not fit into the type of the columns that it is compared with.
         self._last = min(end_offset, OPEN_END) - 1
         self._unopened: Unopened | None = None
         self._damage_behind: list[Gap] = []
-        memory = None if options.scratch is None else options.scratch()
-        self._one_pass = OnePass(options.limit_bytes, memory, first_offset, self._last)
-        if transactions is None and options.isolation_level == "read_committed":
-            skips = options.on_corrupt == "skip"
+        memory = None if state.scratch is None else state.scratch()
+        self._one_pass = OnePass(state.reading.max_decompressed_bytes, memory, first_offset, self._last)
+        if transactions is None and state.reading.isolation_level == "read_committed":
+            skips = state.reading.on_corrupt == "skip"
             known = Transactions(list(segments), snapshots or {}, first_offset, tail=tail, skips=skips)
             transactions, self._unopened, self._damage_behind = known, known.unopened, known.damage
         self._transactions = transactions
@@ -303,10 +227,10 @@ class PartitionReader:
 
     def _read(self, segment: Segment) -> Iterator[Chunk | None]:
         """Yield the chunks of a segment; None ends the partition."""
-        options = self._options
+        state = self._state
         ends = [end for end in (segment.next_base, self._last + 1) if end is not None and end != OPEN_END]
         self._at = segment  # for messages
-        or_log = options.on_removed is not None
+        or_log = state.on_removed is not None
         opened = open_or_gap(segment, self._first, min(ends, default=None), or_log=or_log)
         if isinstance(opened, Gap):
             if self._ends_at(opened):
@@ -319,12 +243,12 @@ class PartitionReader:
                 start=start,
                 lowest_offset=segment.base_offset,
                 is_last=segment.is_last,
-                crc=options.check_crc,
-                window_bytes=options.window_bytes,
-                first_window_bytes=options.first_window_bytes,
+                crc=state.reading.check_crc,
+                window_bytes=state.window_bytes,
+                first_window_bytes=state.first_window_bytes,
                 scanner=self._one_pass.scan,
                 memory=self._one_pass.memory,
-                through=self._one_pass.through if options.check_crc else nothing_through,
+                through=self._one_pass.through if state.reading.check_crc else nothing_through,
             )
             done = dropped = start
             order = Order(segment, view, starts_inside=start > 0)
@@ -336,10 +260,10 @@ class PartitionReader:
                     continue
                 done, dropped = self._account(view, item, done, dropped)
                 rows, gaps, is_done = order.check(item.batches, OPEN_END - 1 if self._to_end else self._last)
-                if options.on_corrupt != "skip":
+                if state.reading.on_corrupt != "skip":
                     gaps = gaps or order.finish_above(self._first)
                 breach = next((gap for gap in gaps if self._concerns(gap)), None)
-                if breach is not None and options.on_corrupt != "skip":  # records before it are returned first
+                if breach is not None and state.reading.on_corrupt != "skip":  # records before it are returned first
                     rows = rows[rows.position < breach.position]
                     rows = self._selected(rows, segment)[0] if len(rows) else rows
                     yield from self._decode(segment, rows, item) if len(rows) else ()
@@ -374,13 +298,13 @@ class PartitionReader:
 
     def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
         """Count the bytes of a window, wait for the throttle, and drop the pages before it from the cache."""
-        options = self._options
+        state = self._state
         end = window.batches.summary().end_position
-        if options.on_bytes is not None:
-            options.on_bytes(end - done)
-        if options.throttle is not None:
-            options.throttle.spend(end - done)
-        if options.drop_behind:
+        if state.on_bytes is not None:
+            state.on_bytes(end - done)
+        if state.throttle is not None:
+            state.throttle.spend(end - done)
+        if state.reading.drop_behind:
             view.drop(dropped, window.file_position)
         return end, window.file_position
 
@@ -389,19 +313,19 @@ class PartitionReader:
         summary = rows.summary()
         if (
             self._transactions is None
-            and self._options.batches is None
+            and self._state.batches is None
             and summary.lowest_last_offset >= self._first
             and summary.highest_base_offset <= self._last
-            and (self._options.control or not summary.has_control)
+            and (self._state.reading.control or not summary.has_control)
         ):
             return rows, False
         mask = rows.last_offset >= self._first
         # The header of a compressed legacy wrapper has no base offset: it is kept, and its records are checked.
         mask &= (rows.base_offset <= self._last) | (rows.magic < 2)
-        if not self._options.control:
+        if not self._state.reading.control:
             mask &= ~rows.is_control
-        if self._options.batches is not None:
-            mask &= self._options.batches(rows)
+        if self._state.batches is not None:
+            mask &= self._state.batches(rows)
         undecided = False
         if self._transactions is not None:
             kept, last_stable_offset = self._transactions.committed(rows, segment)
@@ -412,13 +336,13 @@ class PartitionReader:
         return (rows if mask.all() else rows[mask]), undecided
 
     def _decode(self, segment: Segment, rows: BatchTable, window: Window) -> Iterator[Chunk | None]:
-        options = self._options
+        state = self._state
         for part in self._one_pass.decode(rows, window.buffer, window.file_position):
             decoded, damage, *_ = without_outside(part)
             columns, below = of_segment(segment, decoded)
             self._ends_at_any(below)
             for bad in damage:
-                ends = options.on_corrupt != "skip"
+                ends = state.reading.on_corrupt != "skip"
                 if ends:  # records before the damage are returned first
                     yield from self._chunks(columns.take(columns.batch < bad.row), segment)
                 self._ends_at(records_gap(segment, columns.batches, bad))
@@ -452,7 +376,7 @@ class PartitionReader:
         Of readers that share a segment it is the one's that has the offset at which it begins: this one meets it, since
         only a good batch with the last of its offsets, or behind them, ends a reading.
         """
-        if self._options.continues:
+        if self._state.continues:
             return gap.first_offset >= self._first
         is_within = gap.next_offset is None or max(gap.first_offset + 1, gap.next_offset) > self._first
         return self._is_from_segment_start or is_within
@@ -464,30 +388,10 @@ class PartitionReader:
         """Report a gap; return True if the reading ends at it."""
         if not self._concerns(gap):
             return False
-        if _is_raised(gap, self._options):
+        if self._state.is_raised(gap):
             raise told_of_copies(gap, self._at).as_error()
-        note(gap, self._options)
-        return gap.is_damage and self._options.on_corrupt == "stop"
-
-
-def _is_raised(gap: Gap, options: ReadOptions) -> bool:
-    is_skipped = options.skip_unreadable and gap.kind is GapKind.UNREADABLE
-    return gap.is_damage and options.on_corrupt == "raise" and not is_skipped
-
-
-def report(gap: Gap, options: ReadOptions) -> None:
-    """Raise the error of a gap, or note it, as the options have it."""
-    if _is_raised(gap, options):
-        raise gap.as_error()
-    note(gap, options)
-
-
-def note(gap: Gap, options: ReadOptions) -> None:
-    """Add a gap to those of a reading, and log it: as a warning, if records are lost by it."""
-    options.gaps.append(gap)
-    if gap.kind is GapKind.REMOVED and options.on_removed is not None:
-        options.on_removed(gap)
-    _log.log(logging.WARNING if gap.is_loss else logging.INFO, "%s", printable(str(gap)))
+        self._state.note(gap)
+        return gap.is_damage and self._state.ends_at_damage
 
 
 def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns, list[Gap]]:

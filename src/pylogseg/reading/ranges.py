@@ -28,9 +28,11 @@ from pylogseg.format.layout import OFFSET_INDEX_ENTRY
 from pylogseg.format.names import FileKind
 from pylogseg.reading.header_reader import end_before
 from pylogseg.reading.logs import LogFiles, logs_of
-from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, PartitionReader, ReadOptions, note
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import Chunk, PartitionReader
 from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.reading.seek import end_offset, first_offset_since
+from pylogseg.reading.state import IsolationLevel, ReadState
 from pylogseg.reading.transactions import Transactions
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import COPIED_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES
@@ -308,46 +310,47 @@ def _no_batch(rows: BatchTable) -> npt.NDArray[np.bool_]:
 class RangeReader:
     """Reads the records of one range, in windows as large as it; some chunks may be empty.
 
-    The options' `gaps` get the gaps. What a broker removed since the plan was made is one, as for who reads a log
-    without a plan. `lost` gets the range and each of these gaps, and may raise; then a log without any file has lost
-    them too, and is no error.
+    The state's `gaps` get the gaps. Records that a broker removed since the plan was made are one, as for who reads a
+    log without a plan. `lost` gets the range and each of these gaps, and may raise; then a log without any file has
+    lost them too, and is no error.
     """
 
     def __init__(
-        self, part: Range, how: ReadOptions, logs: PlannedLogs, lost: Callable[[Range, Gap], None] | None = None
+        self, part: Range, state: ReadState, logs: PlannedLogs, lost: Callable[[Range, Gap], None] | None = None
     ) -> None:
         # A short range is one short window, so that bytes after it are not read in vain. And no more than one: between
         # windows, threads wait for Python's lock, which costs more than what a larger one loses in the caches.
         window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
         first = window if window < WINDOW_BYTES else COPIED_WINDOW_BYTES
         on_removed = None if lost is None else functools.partial(lost, part)
-        self._how = replace(how, window_bytes=window, first_window_bytes=first, on_removed=on_removed)
+        self._state = replace(state, window_bytes=window, first_window_bytes=first, on_removed=on_removed)
         self._part, self._logs = part, logs
 
     def __iter__(self) -> Iterator[Chunk]:
-        part, how, logs = self._part, self._how, self._logs
+        part, state, logs = self._part, self._state, self._logs
         if part.first_offset >= part.end_offset:
             self._check_damage()
             return
-        seen, transactions, before = part.first_offset, logs.transactions(part), len(how.gaps)
+        seen, transactions, before = part.first_offset, logs.transactions(part), len(state.gaps)
         reader = PartitionReader(
-            logs.segments(part), part.first_offset, part.end_offset, how, transactions=transactions,
+            logs.segments(part), part.first_offset, part.end_offset, state, transactions=transactions,
             to_end=part.end_offset == part.next_offset,
         )  # fmt: skip
         for chunk in reader:
             if len(chunk.columns):
                 seen = int(chunk.columns.offset[-1]) + 1
             yield chunk
-        if any(gap.kind is GapKind.REMOVED for gap in how.gaps[before:]):
+        if any(gap.kind is GapKind.REMOVED for gap in state.gaps[before:]):
             return
-        if seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
+        if seen < part.end_offset and not any(gap.is_damage for gap in state.gaps):
             self._check_end()
 
     def _check_damage(self) -> None:
         """Report the damage of a log's last segment that begins at its end, like a reader of the log."""
-        how = replace(self._how, isolation_level="read_uncommitted", scratch=None, batches=_no_batch)
+        reading = replace(self._state.reading, isolation_level="read_uncommitted")
+        state = replace(self._state, reading=reading, scratch=None, batches=_no_batch)
         segments = self._logs.segments(self._part._replace(entry_offset=-1))
-        for _ in PartitionReader(segments, self._part.end_offset - 1, OPEN_END, how):
+        for _ in PartitionReader(segments, self._part.end_offset - 1, OPEN_END, state):
             pass
 
     def _check_end(self) -> None:
@@ -359,7 +362,7 @@ class RangeReader:
         log = self._logs.listed(part)
         end = 0 if log is None else end_offset(log.segments)
         if end < part.end_offset:
-            note(removed_gap(segment, max(end, part.first_offset), part.end_offset), self._how)
+            self._state.note(removed_gap(segment, max(end, part.first_offset), part.end_offset))
 
 
 def _is_there(segment: Segment) -> bool:

@@ -20,13 +20,15 @@ from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, ranges_of, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
-from pylogseg.reading.filters import Columns, Selection, check_filter, fields_of, filtered
-from pylogseg.reading.log_reader import ReadScope, losses_of, range_of, wanted_of
+from pylogseg.reading.filters import ColumnChoice, Projection, check_filter, fields_of, filtered
+from pylogseg.reading.log_reader import ReadScope, losses_of
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, ReadOptions, note
+from pylogseg.reading.offset_range import OPEN_END, OffsetRange
+from pylogseg.reading.partition import Chunk
 from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, is_all_damage, packed, pieces, url_of
 from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
 from pylogseg.reading.stable_offset import last_stable_offset
+from pylogseg.reading.state import IsolationLevel, ReadState
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
@@ -90,22 +92,24 @@ class Table(Protocol):
 
 
 def scan(
-    table: Table, tasks: Callable[[], Iterator[Any]], selection: Selection, batch_rows: int | None, jobs: int
+    table: Table, tasks: Callable[[], Iterator[Any]], projection: Projection, batch_rows: int | None, jobs: int
 ) -> Generator[pa.RecordBatch]:
     """Yield the rows of tasks in order; an empty batch for a task without rows, as pyarrow's own scans do.
 
     Tasks are taken one by one, as they are needed. One job reads only what is asked for; several read up to two
     tasks each ahead, of all but the first, and end with the iteration. An error comes in the place of its rows.
     """
-    found = _in_order(table, tasks(), selection, jobs)
+    found = _in_order(table, tasks(), projection, jobs)
     yield from found if batch_rows is None else (part for batch in found for part in _cut(batch, batch_rows))
 
 
-def rows_of(table: Table, columns: Columns = None, filter: Any = None, *, jobs: int = 1) -> Generator[pa.RecordBatch]:
+def rows_of(
+    table: Table, columns: ColumnChoice = None, filter: Any = None, *, jobs: int = 1
+) -> Generator[pa.RecordBatch]:
     """Yield the rows of a table for which a filter is true, with some of its columns."""
-    selection = Selection(table.schema, columns, filter)
+    projection = Projection(table.schema, columns, filter)
     target = TASK_BYTES if jobs > 1 else ALONE_BYTES
-    return scan(table, lambda: table.tasks(filter, target, selection.needed), selection, None, jobs)
+    return scan(table, lambda: table.tasks(filter, target, projection.needed), projection, None, jobs)
 
 
 class Planned(NamedTuple):
@@ -117,20 +121,20 @@ class Planned(NamedTuple):
 
 def planned(table: Table, filter: Any = None) -> Planned:
     """Return what a scan would read for the rows for which a filter is true; no record is read for it."""
-    Selection(table.schema, [], filter)
+    Projection(table.schema, [], filter)
     read = [file for task in table.tasks(filter, TASK_BYTES) for file in table.files(task)]
     return Planned(len({path for path, _ in read}), sum(size for _, size in read))
 
 
-def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, jobs: int) -> Iterator[pa.RecordBatch]:
+def _in_order(table: Table, tasks: Iterator[Any], projection: Projection, jobs: int) -> Iterator[pa.RecordBatch]:
     # Memory of a thread while it reads a task. Engines ask for rows by one thread and then by another.
     free: list[Any] = []
     # Where a task has no rows: who waits for rows that do not come can stop in between.
-    nothing = pa.RecordBatch.from_pylist([], selection.schema)
+    nothing = pa.RecordBatch.from_pylist([], projection.schema)
 
     def read(task: Any) -> Iterator[pa.RecordBatch]:
-        chosen, found = _for_task(table, selection, task), False
-        memory = free.pop() if free else table.memory(selection.needed)
+        chosen, found = _for_task(table, projection, task), False
+        memory = free.pop() if free else table.memory(projection.needed)
         try:
             for batch in table.batches(task, chosen.needed, memory, chosen.filter):
                 for part in chosen(batch):
@@ -145,11 +149,11 @@ def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, jobs: in
     return Threads(jobs).flat(read, tasks)
 
 
-def _for_task(table: Table, selection: Selection, task: Any) -> Selection:
-    """The selection without its filter, and without the columns that only this needs, if all rows match."""
-    if selection.filter is None or not table.all_match(task, selection.filter):
-        return selection
-    return selection.unfiltered
+def _for_task(table: Table, projection: Projection, task: Any) -> Projection:
+    """The projection without its filter, and without the columns that only this needs, if all rows match."""
+    if projection.filter is None or not table.all_match(task, projection.filter):
+        return projection
+    return projection.unfiltered
 
 
 def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
@@ -179,7 +183,7 @@ class ColumnDecoding(Protocol):
 class LogScan:
     """The table of the records of logs as they were listed, up to where they ended when they were first asked for.
 
-    Its rows are those of the scope's times, whatever a column can hold. The options' `gaps` get those of all scans,
+    Its rows are those of the scope's times, whatever a column can hold. The state's `gaps` get those of all scans,
     each once. `names` are the columns; `typed` decodes some of them.
     """
 
@@ -190,7 +194,9 @@ class LogScan:
         typed: ColumnDecoding | None = None,
     ) -> None:
         self._scope, self._names = scope, tuple(names)
-        self._logs, self._options = cast("Sequence[LogFiles]", scope.logs), scope.options
+        self.logs, self._state = cast("Sequence[LogFiles]", scope.logs), scope.state
+        #: Without a filter on rows: each scan has its own.
+        self.selection = replace(scope.selection, filter=None)
         self._typed = None if typed is None else typed.with_names(names)
         #: True if rows were counted by headers, without the check sums that were asked for.
         self.is_unchecked = False
@@ -210,17 +216,17 @@ class LogScan:
     @property
     def name(self) -> str:
         """Name for messages."""
-        return f"records of {len(self._logs)} log{'' if len(self._logs) == 1 else 's'}"
+        return f"records of {len(self.logs)} log{'' if len(self.logs) == 1 else 's'}"
 
     @functools.cached_property
     def _known(self) -> dict[str, LogFiles]:
         """Logs by folder; not single files, which may share one."""
-        return {url_of(log.segments[0].files, log.path): log for log in self._logs if _is_folder(log)}
+        return {url_of(log.segments[0].files, log.path): log for log in self.logs if _is_folder(log)}
 
     @property
     def gaps(self) -> list[Gap]:
         """The gaps of all scans so far, each once."""
-        return self._options.gaps
+        return self._state.gaps
 
     def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Task]:
         """Yield what is to be read, of about so many bytes a task, by log and offset; more where headers are enough.
@@ -229,7 +235,7 @@ class LogScan:
         """
         if columns is not None and self._are_told(self._read_for(columns)):
             target_bytes *= _HEADER_TASKS
-        for log, bounds in bounded(self._logs, filter, self._all):
+        for log, bounds in bounded(self.logs, filter, self._all):
             if log.error is not None:
                 self._unreadable(log.error)
                 continue
@@ -237,7 +243,7 @@ class LogScan:
             self._add_losses(log, bounds)
             if extent is None:
                 continue
-            if self._options.on_corrupt == "stop":  # what is read ends where damage begins: before that all is read
+            if self._state.ends_at_damage:  # what is read ends where damage begins: before that all is read
                 yield tuple(piece.range for piece in pieces(extent))
                 continue
             found = list(pieces(extent, *self._times(bounds)))
@@ -246,7 +252,7 @@ class LogScan:
 
     def _times(self, bounds: Bounds) -> tuple[int | None, int | None]:
         """Return the times that rows have, both included: those of the scope and of a filter."""
-        since, before = self._scope.times
+        since, before = self.selection.times
         until = None if before is None else before - 1
         starts = [each for each in (since, bounds.since_ms) if each is not None]
         ends = [each for each in (until, bounds.until_ms) if each is not None]
@@ -255,9 +261,8 @@ class LogScan:
     def _extent(self, log: LogFiles, bounds: Bounds) -> Extent | None:
         if not log.segments:
             return None
-        is_stop = self._options.on_corrupt == "stop"
-        first, stop = range_of(log, self._scope.offsets, self._scope.times)
-        first = first if is_stop else max(first, bounds.first_offset)
+        first, stop = self.selection.range_of(log)
+        first = first if self._state.ends_at_damage else max(first, bounds.first_offset)
         end = self._end(log, min(stop, bounds.end_offset))
         return Extent(log, first, end) if first < end or is_all_damage(log.segments, end) else None
 
@@ -265,36 +270,35 @@ class LogScan:
         """Return an end, or that of a log when it was first asked for, behind which then is looked for damage."""
         end = self._ends.get(log.path)
         if end is None:
-            end = consumer_end(log, self._options.isolation_level, skips=self._options.on_corrupt == "skip")
+            end = consumer_end(log, self._state.reading.isolation_level, skips=self._state.reading.on_corrupt == "skip")
             end = self._ends.setdefault(log.path, end)
         if stop <= end.offset:
             return stop
-        how = replace(self._options, gaps=[])
-        check_tail(log, end, how)
-        self._add_gaps(how.gaps)
+        state = replace(self._state, gaps=[])
+        check_tail(log, end, state)
+        self._add_gaps(state.gaps)
         return end.offset
 
     def _add_losses(self, log: LogFiles, bounds: Bounds) -> None:
         """Note the known losses in the part of a log that a filter leaves."""
-        end, offsets = self._ends.get(log.path), self._scope.offsets
-        first, stop = offsets if min(offsets) >= 0 else range_of(log, offsets, (None, None))
-        part = max(first, bounds.first_offset), min(stop, bounds.end_offset)
-        for loss in losses_of(log, part, self._scope.times, 0 if end is None else end.offset):
-            how = replace(self._options, gaps=[])
-            note(loss, how)
-            self._add_gaps(how.gaps)
+        end, (first, stop) = self._ends.get(log.path), self.selection.offsets.within(log)
+        part = OffsetRange(max(first, bounds.first_offset), min(stop, bounds.end_offset))
+        for loss in losses_of(log, replace(self.selection, offsets=part), 0 if end is None else end.offset):
+            state = replace(self._state, gaps=[])
+            state.note(loss)
+            self._add_gaps(state.gaps)
 
     def _unreadable(self, error: StorageError) -> None:
-        how = replace(self._options, gaps=[])
-        for log in self._logs:
+        state = replace(self._state, gaps=[])
+        for log in self.logs:
             if log.error is error:
-                for _ in log.chunks(0, 1, how):  # raises, or makes a gap
+                for _ in log.chunks(0, 1, state):  # raises, or makes a gap
                     pass
-        self._add_gaps(how.gaps)
+        self._add_gaps(state.gaps)
 
     def _add_gaps(self, gaps: Sequence[Gap]) -> None:
         with self._lock:
-            add_gaps(self._options.gaps, gaps)
+            add_gaps(self._state.gaps, gaps)
 
     def memory(self, columns: Sequence[str]) -> Scratch:
         """Return memory for one thread that reads these columns."""
@@ -306,18 +310,18 @@ class LogScan:
 
     def batches(self, task: Task, columns: Sequence[str], memory: Scratch, filter: Any) -> Iterator[pa.RecordBatch]:
         """Yield some columns of the rows of a task in order; a filter may leave out rows before they are decoded."""
-        how = replace(self._options, gaps=[], scratch=lambda: memory)
+        state = replace(self._state, gaps=[], scratch=lambda: memory)
         typed = None if self._typed is None else self._typed.of(columns)
         names = columns if typed is None else typed.needed()
         # A record batch has a length only if it has a column.
-        found = arrow.record_batches(self._chunks(task, how, names), arrow.schema(names or ["partition"]), how.gaps)
+        found = arrow.record_batches(self._chunks(task, state, names), arrow.schema(names or ["partition"]), state.gaps)
         try:
             if typed is not None:
                 yield from self._decoded(typed, found, columns, filter)
             else:
                 yield from found if columns else (batch.select([]) for batch in found)
         finally:
-            self._add_gaps(how.gaps)
+            self._add_gaps(state.gaps)
 
     def _decoded(
         self, typed: ColumnDecoding, found: Iterator[pa.RecordBatch], columns: Sequence[str], filter: Any
@@ -332,31 +336,31 @@ class LogScan:
             with self._lock:
                 self.undecoded += typed.undecoded
 
-    def _chunks(self, task: Task, how: ReadOptions, columns: Sequence[str]) -> Iterator[Chunk]:
-        known = self._known if how.isolation_level == "read_committed" else None
-        logs = PlannedLogs(how.isolation_level, self._place, known, skips=how.on_corrupt == "skip")
-        is_told, times = self._are_told(columns), self._scope.times
+    def _chunks(self, task: Task, state: ReadState, columns: Sequence[str]) -> Iterator[Chunk]:
+        known = self._known if state.reading.isolation_level == "read_committed" else None
+        logs = PlannedLogs(state.reading.isolation_level, self._place, known, skips=state.reading.on_corrupt == "skip")
+        is_told = self._are_told(columns)
         for part in task:
-            told = self._by_headers(part, how, logs, columns) if is_told else None
-            self.is_unchecked |= told is not None and how.check_crc
-            chunks = (wanted_of(chunk, times, None) for chunk in told or RangeReader(part, how, logs))
+            told = self._by_headers(part, state, logs, columns) if is_told else None
+            self.is_unchecked |= told is not None and state.reading.check_crc
+            chunks = map(self.selection.of_chunk, told or RangeReader(part, state, logs))
             yield from (chunk for chunk in chunks if len(chunk.columns))
-            if how.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
+            if state.ends_at_damage and any(gap.is_damage for gap in state.gaps):
                 return
 
     def _by_headers(
-        self, part: Range, how: ReadOptions, logs: PlannedLogs, columns: Sequence[str]
+        self, part: Range, state: ReadState, logs: PlannedLogs, columns: Sequence[str]
     ) -> Iterator[Chunk] | None:
         (segment,), transactions = logs.segments(part), logs.transactions(part)  # before it is opened, as for a reader
         return header_reader.header_chunks(
-            segment, part.first_offset, part.end_offset, how, transactions, with_offsets="offset" in columns
+            segment, part.first_offset, part.end_offset, state, transactions, with_offsets="offset" in columns
         )
 
     def _are_told(self, columns: Sequence[str]) -> bool:
         """Check whether headers are enough for columns."""
-        known = header_reader.COUNTED if self._options.check_crc else header_reader.COLUMNS
-        is_all = self._scope.times == (None, None)
-        return is_all and self._options.on_corrupt == "raise" and known.issuperset(columns)
+        known = header_reader.COUNTED if self._state.reading.check_crc else header_reader.COLUMNS
+        is_all = not self.selection.has_times
+        return is_all and self._state.reading.on_corrupt == "raise" and known.issuperset(columns)
 
     def _place(self, part: Range) -> tuple[FileSystem, str]:
         segment = self._segment(part)
@@ -364,7 +368,7 @@ class LogScan:
 
     def _segment(self, part: Range) -> Segment:
         if part.path not in self._segments:  # of a task that was planned in another process
-            self._segments.update((url_of(each.files, each.path), each) for log in self._logs for each in log.segments)
+            self._segments.update((url_of(each.files, each.path), each) for log in self.logs for each in log.segments)
         return self._segments[part.path]
 
     def files(self, task: Task) -> Sequence[tuple[str, int]]:
@@ -398,14 +402,16 @@ def consumer_end(log: LogFiles, isolation_level: IsolationLevel, *, skips: bool 
     return LogEnd(end, found.is_at_file_end and end == found.offset)
 
 
-def check_tail(log: LogFiles, end: LogEnd, how: ReadOptions) -> None:
+def check_tail(log: LogFiles, end: LogEnd, state: ReadState) -> None:
     """Look at what lies behind the end of a log, as a reader of the whole log does.
 
     That is what follows the last good batch or, with ``read_committed``, precedes the first one of an open transaction.
     Damage there is a CorruptionError with ``on_corrupt="raise"``, else a gap.
     """
     if not end.is_at_file_end:
-        next(log.chunks(end.offset, OPEN_END, replace(how, first_window_bytes=SMALL_WINDOW_BYTES, scratch=None)), None)
+        next(
+            log.chunks(end.offset, OPEN_END, replace(state, first_window_bytes=SMALL_WINDOW_BYTES, scratch=None)), None
+        )
 
 
 def record_stream(
@@ -417,17 +423,17 @@ def record_stream(
     views: bool = False,
 ) -> pa.RecordBatchReader:
     """Return the records of a scope as a stream: in one go, or by tasks if a filter or jobs are worth a plan."""
-    target, gaps = arrow.schema(columns, views=views), scope.options.gaps
+    target, gaps = arrow.schema(columns, views=views), scope.state.gaps
     typed = None if typed is None else typed.with_names(target.names)
     made = target if typed is None else typed.schema()
-    if scope.latest is None and (filter is not None or scope.options.jobs > 1):
+    if not scope.selection.latest and not views and (filter is not None or scope.state.reading.jobs > 1):
         found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, made.names, filter)
         return pa.RecordBatchReader.from_batches(made, warned(found, gaps))
     read = target if typed is None else arrow.schema(typed.needed())
     besides: Besides = "views" if views else arrow.copies_for(read.names)
-    # Columns are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
+    # ColumnChoice are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
     scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=arrow.lend)
-    chunks = scope._replace(options=replace(scope.options, scratch=scratch)).chunks()
+    chunks = scope._replace(state=replace(scope.state, scratch=scratch)).chunks()
     found = arrow.record_batches(chunks, read, gaps)
     return pa.RecordBatchReader.from_batches(made, warned(found if typed is None else typed.batches(found), gaps))
 
@@ -444,8 +450,9 @@ def warned(batches: Iterable[pa.RecordBatch], gaps: list[Gap]) -> Generator[pa.R
 def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
     if filter is not None:
         check_filter(filter, table.schema)
-    found = rows_of(table, columns, filter, jobs=scope.options.jobs)
-    return found if scope.limit is None else _limited(found, scope.limit)
+    found = rows_of(table, columns, filter, jobs=scope.state.reading.jobs)
+    limit = scope.selection.limit
+    return found if limit is None else _limited(found, limit)
 
 
 def _limited(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

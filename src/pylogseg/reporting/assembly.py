@@ -53,7 +53,7 @@ from pylogseg.reporting.partitions import (
 )
 from pylogseg.reporting.payloads import Samples
 from pylogseg.reporting.scanning import SegmentScan
-from pylogseg.reporting.scope import Reading, scope_fact, verdict_of
+from pylogseg.reporting.scope import ReadCounts, scope_fact, verdict_of
 from pylogseg.reporting.totals import Totals
 from pylogseg.values.internal.producers import ProducerRow
 
@@ -85,7 +85,7 @@ class ReportAssembly:
         self._samples = Samples(disk, options)
         self._cluster = ClusterFacts(disk, options.now_ms)
         self._totals = Totals(options.now_ms)
-        self.reading = Reading()
+        self.reading = ReadCounts()
         self._findings: list[FindingFact] = []
         self._unlisted = 0
         self._levels = {"damage": 0, "notice": 0, "advice": 0}

@@ -15,7 +15,7 @@ from pylogseg.inspect.stats.segment import Stats, Times
 from pylogseg.inspect.verify.disk import VerifySummary, findings_of
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import Throttle
 from pylogseg.reporting.assembly import ReportAssembly
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.options import ReportOptions

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import Throttle
 
 
 @dataclass(frozen=True)

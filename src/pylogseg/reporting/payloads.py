@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.disk.listing import as_disk
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.format.escape import printable
 from pylogseg.format.messages.framing import HOMES
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
 from pylogseg.inspect.stats.listing import PartitionRow
+from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.stream import read, records_of
+from pylogseg.reading.record import records_of
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import SKIPPING
 from pylogseg.reporting.facts import Payload
 from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.partitions import SHOWN_BYTES, text_of
@@ -44,10 +50,10 @@ class Samples:
         count, end = self._options.payloads, row.log_end_offset or 0
         first = max(row.log_start_offset, end - count)
         limit_bytes = self._options.limit_bytes
-        reader = read(
-            partition, offset=(first, end), on_corrupt="skip", max_decompressed_bytes=limit_bytes, limit=count
-        )
-        self._now = list(reader.chunks()) if count else []
+        selection = Selection(offsets=OffsetRange(first, end), limit=count)
+        reading = replace(SKIPPING, max_decompressed_bytes=limit_bytes)
+        scope = ReadScope.of(selection.logs(as_disk(partition)), selection, reading)
+        self._now = list(scope.chunks()) if count else []
         return tuple(payload for chunk in self._now for payload in self._payloads(chunk))
 
     def _payloads(self, chunk: Chunk) -> list[Payload]:

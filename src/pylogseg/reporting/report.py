@@ -20,9 +20,8 @@ from pylogseg.errors import RequestError
 from pylogseg.format.columns import to_json
 from pylogseg.format.escape import json_line
 from pylogseg.inspect.verify.disk import exit_code_of
-from pylogseg.reading.log_reader import check_times
-from pylogseg.reading.partition import Throttle
-from pylogseg.reading.stream import Moment, milliseconds
+from pylogseg.reading.selection import Moment, check_times, milliseconds
+from pylogseg.reading.state import Throttle
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.comparing import compared, earlier_facts
 from pylogseg.reporting.facts import Facts
@@ -230,7 +229,7 @@ def report(
         payloads=sample,
         registry=None if registry is None else os.fspath(registry),
         value_as=value_as,
-        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        throttle=Throttle.of(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
         config=dict(config or {}),
         server_properties=None if server_properties is None else os.fspath(server_properties),

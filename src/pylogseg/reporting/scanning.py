@@ -29,8 +29,8 @@ from pylogseg.inspect.verify.findings import Level, of_failure, of_gap
 from pylogseg.inspect.verify.segment import SegmentCheck
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.header_reader import are_plain, header_table, read_headers, tells_headers
-from pylogseg.reading.partition import Throttle
 from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
+from pylogseg.reading.state import Throttle
 from pylogseg.reporting.series import Grown, SeriesCount
 from pylogseg.walker.gaps import GapKind
 

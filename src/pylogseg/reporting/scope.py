@@ -16,7 +16,7 @@ _MOST_NOTES = 100
 
 
 @dataclass
-class Reading:
+class ReadCounts:
     """Counts of what was read of the segments."""
 
     partitions: int = 0
@@ -50,7 +50,7 @@ class Reading:
         self.notes = list(dict.fromkeys([*self.notes, *map(printable, notes)]))
 
 
-def scope_fact(reading: Reading, options: ReportOptions, summary: VerifySummary, aggregated: str) -> ScopeFact:
+def scope_fact(reading: ReadCounts, options: ReportOptions, summary: VerifySummary, aggregated: str) -> ScopeFact:
     """Return what was read and what was not."""
     ways = reading.ways
     checked = ["names and sizes of all files"]

@@ -260,7 +260,7 @@ BATCH_SCHEMA = spark_ddl(columns.BATCHES)
 
 def plan_batches(paths: Sequence[str], options: SourceOptions, *, cores: int = 0) -> tuple[list[Task], BatchReader]:
     """Divide a listing of batches into tasks, and return what carries them out. Damage is a row, at the ends too."""
-    tasks = plan(paths, replace(options, on_corrupt="skip"), cores=cores)
+    tasks = plan(paths, replace(options, reading=replace(options.reading, on_corrupt="skip")), cores=cores)
     bounds: dict[str, tuple[int, int]] = {}
     for part in itertools.chain.from_iterable(tasks):
         first, end = bounds.get(part.folder, (part.first_offset, part.end_offset))
@@ -277,7 +277,7 @@ def _read_batches(
     """
     logs, lost = planned_logs(options), on_loss(options)
     to_log_end = options.ending == TO_LATEST and not options.at_high_watermark
-    to_log_end = to_log_end and options.isolation_level == "read_uncommitted"
+    to_log_end = to_log_end and options.reading.isolation_level == "read_uncommitted"
     for part in task:
         first, end = bounds[part.folder]
         begins = part.first_offset == first
@@ -291,5 +291,5 @@ def _read_batches(
             continue
         with view:
             span = part.first_offset, part.end_offset
-            found = of_range(segment, view, *span, BATCHES, crc=options.check_crc, begins=begins, ends=ends)
+            found = of_range(segment, view, *span, BATCHES, crc=options.reading.check_crc, begins=begins, ends=ends)
             yield from (rows for rows, _ in found)

@@ -34,7 +34,8 @@ from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.offline.comparing import Difference
 from pylogseg.offline.result import PartitionResult
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import IsolationLevel, OnCorrupt, Reading
 from pylogseg.reporting.report import Report
 from pylogseg.spark.answers import DETAIL, declared, frame_partitions, small_frame, to_line
 from pylogseg.spark.arguments import take_choice, take_executor, take_log, takes
@@ -236,14 +237,16 @@ def export(
     """
     executor, storage = take_executor(spark, how), how.get("storage_options")
     target, layout = out if "://" in out else os.path.abspath(out), Form(form, tuple(columns), compression)
-    options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
-    chosen, disk, times = take_choice(choice, how), open_dir(path, **how), (since, until)
+    selection = Selection(since=since, until=until)
+    keywords = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
+    state = Reading.of({**keywords, "max_decompressed_bytes": max_decompressed_bytes}).start(scratch=Scratch)
+    chosen, disk = take_choice(choice, how), open_dir(path, **how)
     logs = logs_of(disk.select(*chosen.arguments))
     into = storage if out_storage_options is None else out_storage_options
     table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
-    parts = export_logs(logs, table, options, times, keep_deleted=keep_deleted, executor=executor)
+    parts = export_logs(logs, table, selection, state, keep_deleted=keep_deleted, executor=executor)
     rows = [row for part in parts for row in rows_of(part, table.store)]
-    return small_frame(spark, [*rows, *missing_rows(disk, logs, times, options, chosen)], EXPORTED)
+    return small_frame(spark, [*rows, *missing_rows(disk, logs, selection, state, chosen)], EXPORTED)
 
 
 @takes(open_dir, pylogseg.lake)

@@ -18,7 +18,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.reading import scan
 from pylogseg.reading.known_losses import NotedEnd, known_losses, noted_ends
 from pylogseg.reading.logs import LogFiles, check_once, logs_of
-from pylogseg.reading.partition import OPEN_END, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Extent, is_all_damage
 from pylogseg.reading.seek import LogEnd, late_segments
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
@@ -229,11 +229,10 @@ def check_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
 
     The end is after the last good batch or, with ``read_committed``, before the first one of an open transaction.
     """
-    if options.on_corrupt != "raise" or options.at_high_watermark:
+    if options.reading.on_corrupt != "raise" or options.at_high_watermark:
         return
-    how = ReadOptions(options.isolation_level, check_crc=options.check_crc, limit_bytes=options.max_decompressed_bytes)
     with naming_option():
-        scan.check_tail(_files_of(log), end, how)
+        scan.check_tail(_files_of(log), end, options.reading.start())
 
 
 def _files_of(log: Partition) -> LogFiles:
@@ -258,8 +257,8 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
 
     For ``read_committed`` the headers after the newest producer snapshot are read.
     """
-    skips = options.on_corrupt == "skip"
-    found = scan.consumer_end(_files_of(log), options.isolation_level, skips=skips)
+    skips = options.reading.on_corrupt == "skip"
+    found = scan.consumer_end(_files_of(log), options.reading.isolation_level, skips=skips)
     if not options.at_high_watermark:
         return found
     end = min(found.offset, _high_watermark(log))

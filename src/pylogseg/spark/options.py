@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pylogseg.disk.tier.keys import KEYS_OPTION, KEYS_VARIABLE
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.reading.arrow.sizes import BATCH_BYTES
+from pylogseg.reading.options import options_of
+from pylogseg.reading.state import Reading
 
 EARLIEST, LATEST = -2, -1
 TopicPartition = tuple[str, int]
@@ -99,14 +100,11 @@ class SourceOptions:
     min_offsets: int = 0
     max_delay_seconds: float = 900.0
     fail_on_data_loss: bool = True
-    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    reading: Reading = field(default_factory=Reading)
     at_high_watermark: bool = False
     range_bytes: int = RANGE_BYTES
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
-    check_crc: bool = True
-    max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES
-    on_corrupt: Literal["raise", "stop", "skip"] = "raise"
     columns: tuple[str, ...] = ()
     include_headers: bool = False
     include_metadata: bool = False
@@ -150,8 +148,8 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
     if len(chosen) > 1:
         raise RequestError(f"{' and '.join(chosen)}: only one of subscribe, subscribePattern and assign may be given")
-    on_corrupt = values.word("onCorrupt", ("raise", "stop", "skip"))
-    if streaming and on_corrupt == "stop":
+    reading = _reading(values)
+    if streaming and reading.on_corrupt == "stop":
         raise RequestError(
             "onCorrupt=stop: a stream would continue after the damage with its next batch; use raise or skip"
         )
@@ -172,14 +170,11 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         min_offsets=values.read("minOffsetsPerTrigger", _positive, 0),
         max_delay_seconds=values.read("maxTriggerDelay", _duration, 900.0),
         fail_on_data_loss=values.read("failOnDataLoss", _boolean, True),
-        isolation_level=_isolation(values),
+        reading=reading,
         at_high_watermark=values.word("endingAt", ("logEnd", "highWatermark")) == "highWatermark",
         range_bytes=values.read("rangeBytes", _size, RANGE_BYTES),
         batch_rows=values.read("batchRows", _positive, BATCH_ROWS),
         batch_bytes=values.read("batchBytes", _size, BATCH_BYTES),
-        check_crc=values.read("checkCrc", _boolean, True),
-        max_decompressed_bytes=values.read("maxDecompressedBytes", _size, DECOMPRESSED_LIMIT_BYTES),
-        on_corrupt=on_corrupt,  # type: ignore[arg-type]
         columns=values.read("columns", _topics, ()),
         include_headers=values.read("includeHeaders", _boolean, False),
         include_metadata=values.read("includeMetadata", _boolean, False),
@@ -397,17 +392,25 @@ def _bound(values: _Values, end: Literal["starting", "ending"], default: int) ->
     return values.read(name, make, Bound("offset", default, {}))
 
 
-def _isolation(values: _Values) -> Literal["read_uncommitted", "read_committed"]:
-    name = "isolationLevel" if "isolationLevel" in values else "kafka.isolation.level"
-    return values.read(name, _level, "read_uncommitted")
+def _reading(values: _Values) -> Reading:
+    """Return the reading of the options that `Reading` declares for Spark; Kafka's name of isolation works, too."""
+    chosen: dict[str, Any] = {}
+    for name, (of, declared) in options_of(Reading).items():
+        if not declared.spark or declared.spark not in values:
+            continue
+        if declared.words and name != "isolation_level":
+            chosen[name] = values.word(declared.spark, declared.words)
+        else:
+            chosen[name] = values.read(declared.spark, _PARSERS[declared.parse or str(of.type)], of.default)
+    if "isolation_level" not in chosen:
+        chosen["isolation_level"] = values.read("kafka.isolation.level", _level, "read_uncommitted")
+    return Reading.of(chosen)
 
 
-def _level(text: str) -> Literal["read_uncommitted", "read_committed"]:
-    if text == "read_committed":
-        return "read_committed"
-    if text != "read_uncommitted":
+def _level(text: str) -> str:
+    if text not in options_of(Reading)["isolation_level"][1].words:
         raise ValueError("must be read_uncommitted or read_committed, in lower case as for Kafka's consumers")
-    return "read_uncommitted"
+    return text
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -474,6 +477,10 @@ def _size(text: str) -> int:
     if match is None or match[2].lower() not in _BYTES or int(match[1]) == 0:
         raise ValueError("must be a size above 0, like 134217728 or 128m")
     return int(match[1]) << _BYTES[match[2].lower()]
+
+
+#: By the form or the type of an option of `Reading`.
+_PARSERS: dict[str, Callable[[str], Any]] = {"size": _size, "bool": _boolean, "IsolationLevel": _level}
 
 
 def _duration(text: str) -> float:

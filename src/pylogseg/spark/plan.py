@@ -45,7 +45,7 @@ def plan(paths: str | Sequence[str], options: SourceOptions | None = None, *, co
 def tasks_of(extents: Iterable[Extent], options: SourceOptions, *, cores: int = 0) -> list[Task]:
     """Divide extents of logs into tasks; see `plan`."""
     by_log = [list(pieces(extent)) for extent in extents]
-    if options.on_corrupt == "stop":
+    if options.reading.on_corrupt == "stop":
         return [tuple(piece.range for piece in of_log) for of_log in by_log if of_log]
     total = sum(piece.range.size + OPEN_COST_BYTES for of_log in by_log for piece in of_log)
     target = _target(total, options, cores or os.cpu_count() or 1)

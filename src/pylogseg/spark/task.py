@@ -14,7 +14,7 @@ from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.arrow.sizes import of_even_size
-from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.reading.partition import Chunk
 from pylogseg.reading.ranges import PlannedLogs, Range, RangeReader
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
@@ -53,21 +53,16 @@ def evened(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterato
 
 def chunks(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]) -> Iterator[Chunk]:
     """Yield the records of a task as record columns, valid until the next chunk."""
-    how = ReadOptions(
-        options.isolation_level,
-        options.on_corrupt,
-        check_crc=options.check_crc,
-        limit_bytes=options.max_decompressed_bytes,
-        scratch=functools.partial(Scratch, besides=arrow.copies_for(columns), allocate=pa.allocate_buffer),
-    )
+    scratch = functools.partial(Scratch, besides=arrow.copies_for(columns), allocate=pa.allocate_buffer)
+    state = options.reading.start(scratch=scratch)
     logs, lost = planned_logs(options), on_loss(options)
     ended: set[str] = set()
     for part in task:
         if part.folder in ended:
             continue
-        how.gaps.clear()
-        yield from (chunk for chunk in RangeReader(part, how, logs, lost) if len(chunk.columns))
-        if options.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
+        state.gaps.clear()
+        yield from (chunk for chunk in RangeReader(part, state, logs, lost) if len(chunk.columns))
+        if state.ends_at_damage and any(gap.is_damage for gap in state.gaps):
             ended.add(part.folder)
 
 
@@ -82,7 +77,7 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
         files = joined_files(options.tier, part.path, options.storage_options, memory_map=options.memory_map)
         return files, part.path
 
-    return PlannedLogs(options.isolation_level, place, skips=options.on_corrupt == "skip")
+    return PlannedLogs(options.reading.isolation_level, place, skips=options.reading.on_corrupt == "skip")
 
 
 def on_loss(options: SourceOptions) -> Callable[[Range, Gap], None]:

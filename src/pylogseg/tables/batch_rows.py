@@ -14,7 +14,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.escape import readable
 from pylogseg.reading.header_reader import plain_batches
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.tables.rows import arrow_schema, record_batch, unheld
 from pylogseg.walker.gaps import Gap

@@ -11,15 +11,15 @@ import pyarrow.dataset as pads
 
 from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError
-from pylogseg.reading.filters import Columns, Selection
+from pylogseg.reading.filters import ColumnChoice, Projection
 from pylogseg.reading.scan import ALONE_BYTES, FRAGMENT_BYTES, TASK_BYTES, Planned, Table, planned, scan, warned
 
 
 class TableScanner(pads.Scanner):
     """One scan of a table, which begins when rows are asked for; each method begins anew."""
 
-    def __init__(self, table: Table, tasks: Any, selection: Selection, batch_rows: int | None, jobs: int) -> None:
-        self._table, self._tasks, self._selection = table, tasks, selection
+    def __init__(self, table: Table, tasks: Any, projection: Projection, batch_rows: int | None, jobs: int) -> None:
+        self._table, self._tasks, self._projection = table, tasks, projection
         self._batch_rows, self._jobs = batch_rows, jobs
 
     @property
@@ -30,14 +30,14 @@ class TableScanner(pads.Scanner):
     @property
     def projected_schema(self) -> pa.Schema:
         """The columns of the rows."""
-        return self._selection.schema
+        return self._projection.schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in order."""
         return self._rows(self._jobs)
 
     def _rows(self, jobs: int) -> Iterator[pa.RecordBatch]:
-        return warned(scan(self._table, self._tasks, self._selection, self._batch_rows, jobs), self._table.gaps)
+        return warned(scan(self._table, self._tasks, self._projection, self._batch_rows, jobs), self._table.gaps)
 
     def scan_batches(self) -> Iterator[Any]:
         """Refuse: rows do not say which fragment they come from.
@@ -104,15 +104,15 @@ class TableFragment(pads.Fragment):
     def scanner(
         self,
         schema: pa.Schema | None = None,
-        columns: Columns = None,
+        columns: ColumnChoice = None,
         filter: pc.Expression | None = None,
         batch_size: int | None = None,
         use_threads: bool = False,
         **_: Any,
     ) -> TableScanner:
         """Return a scan of these rows, by the thread that asks for them: engines read several fragments at once."""
-        selection = Selection(self._table.schema, columns, _both(self._filter, filter))
-        return TableScanner(self._table, lambda: iter([self._task]), selection, batch_size, 1)
+        projection = Projection(self._table.schema, columns, _both(self._filter, filter))
+        return TableScanner(self._table, lambda: iter([self._task]), projection, batch_size, 1)
 
     def to_batches(self, schema: pa.Schema | None = None, **how: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows; arguments are those of `scanner`."""
@@ -179,7 +179,7 @@ class TableDataset(pads.Dataset):
 
     def scanner(
         self,
-        columns: Columns = None,
+        columns: ColumnChoice = None,
         filter: pc.Expression | None = None,
         batch_size: int | None = None,
         use_threads: bool = True,
@@ -206,19 +206,19 @@ class TableDataset(pads.Dataset):
             For unknown columns, also in the filter.
         """
         both = _both(self._filter, filter)
-        selection = Selection(self.schema, columns, both)
+        projection = Projection(self.schema, columns, both)
         if batch_size is not None and batch_size < 1:
             raise RequestError(f"batch_size must be above 0, not {batch_size}")
         jobs = processors() if use_threads else 1
         target = TASK_BYTES if jobs > 1 else ALONE_BYTES
         return TableScanner(
-            self._table, lambda: self._table.tasks(both, target, selection.needed), selection, batch_size, jobs
+            self._table, lambda: self._table.tasks(both, target, projection.needed), projection, batch_size, jobs
         )
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[TableFragment]:
         """Yield the parts that may have rows for which a filter is true."""
         both = _both(self._filter, filter)
-        Selection(self.schema, [], both)
+        Projection(self.schema, [], both)
         return (TableFragment(self._table, task, self._filter) for task in self._table.tasks(both, FRAGMENT_BYTES))
 
     def planned(self, filter: pc.Expression | None = None) -> Planned:
@@ -248,7 +248,7 @@ class TableDataset(pads.Dataset):
     def filter(self, expression: pc.Expression) -> TableDataset:
         """Return the dataset of the rows for which an expression is true."""
         both = _both(self._filter, expression)
-        Selection(self.schema, [], both)
+        Projection(self.schema, [], both)
         return TableDataset(self._table, both)
 
     def sort_by(self, sorting: Any, **how: Any) -> pads.InMemoryDataset:

@@ -5,27 +5,23 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.listing import as_disk
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
-from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
-from pylogseg.reading.log_reader import ReadScope
-from pylogseg.reading.logs import logs_of, partitions_of, topics_of
-from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
-from pylogseg.reading.scan import LogScan, Table
-from pylogseg.reading.stream import Path
+from pylogseg.reading.logs import partitions_of
+from pylogseg.reading.scan import Table
 from pylogseg.tables.dataset import TableDataset
+from pylogseg.tables.reader import Path, ReadKeywords, Source, read
+from pylogseg.tables.short_forms import with_decoding
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice
     from pylogseg.values.schemas.store import Schemas
-
-#: What engines count rows by, first: it needs no payload, and they ask for the first column where they need none.
-COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", *BATCH_COLUMNS)
 
 Opener = Callable[[], Table]
 TopicOpener = Callable[..., Table]
@@ -43,41 +39,19 @@ STATE = {
 _OF_DISK = ("records", "batches", "segments", "partitions", "indexes")
 
 
-class RecordOptions(TypedDict, total=False):
-    """Options of `dataset` for records."""
-
-    isolation_level: IsolationLevel
-    on_corrupt: OnCorrupt
-    columns: Sequence[str] | None
-    control: bool
-    check_crc: bool
-    from_log_start: bool
-    max_decompressed_bytes: int
-    decoding: str | Sequence[str] | Decoding | None
-    schema: SchemaChoice | Mapping[str, SchemaChoice] | None
-    registry: Path | Schemas | None
-    on_undecoded: OnUndecoded | None
-
-
 def dataset(
-    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
+    path: Source,
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
     *,
     of: str = "records",
-    isolation_level: IsolationLevel = "read_uncommitted",
-    on_corrupt: OnCorrupt = "raise",
-    columns: Sequence[str] | None = None,
-    control: bool = False,
-    check_crc: bool = True,
-    from_log_start: bool = True,
-    max_decompressed_bytes: int = 64 << 20,
     decoding: str | Sequence[str] | Decoding | None = None,
     schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
     registry: Path | Schemas | None = None,
     on_undecoded: OnUndecoded | None = None,
+    **how: Unpack[ReadKeywords],
 ) -> TableDataset:
-    """Return logs as a dataset, for duckdb, polars, DataFusion, pandas and pyarrow.
+    """Return logs as a dataset, for duckdb, polars, DataFusion, pandas and pyarrow: ``read(...).dataset()``.
 
     An engine tells a dataset which columns and rows a query needs. Only these are read: partitions, segments and ranges
     of segments that cannot have a matching row are left out by their names and indexes, and the rest is filtered.
@@ -94,10 +68,9 @@ def dataset(
         What the rows are: records, headers of batches, segments, partitions, or entries of indexes; a column `problem`
         or `error` describes damage. Or a table about the cluster: ``"groups"``, ``"group_offsets"``, ``"topics"``, ...;
         the cluster's partitions are ``"cluster_partitions"``.
-    isolation_level, on_corrupt, control, check_crc, from_log_start, max_decompressed_bytes
-        As for `pylogseg.read`; `TableDataset.gaps` has the gaps.
-    columns : sequence of str, optional
-        The columns of the dataset; by default all: those of `read_arrow`, and those about batches.
+    **how
+        For records, as for `pylogseg.read`; `TableDataset.gaps` has the gaps. ``columns`` are by default all: those of
+        `read_arrow`, and those about batches. ``latest`` is refused.
     decoding, schema, registry, on_undecoded
         As for `pylogseg.read_arrow`: keys and values as typed columns. A filter may be about their fields, as
         ``pyarrow.compute.field("value", "id") == 5``. `TableDataset.undecoded` counts what did not decode.
@@ -122,52 +95,28 @@ def dataset(
     >>> found.to_table(columns=["offset", "value"], filter=pc.field("offset") < 2).to_pylist()
     [{'offset': 0, 'value': b'committed'}, {'offset': 1, 'value': b'committed'}]
     """
-    whole = as_disk(path)
-    given = {"schema": schema, "registry": registry, "on_undecoded": on_undecoded}
-    if decoding is None and any(each is not None for each in given.values()):
-        raise RequestError(f"{', '.join(given)} go with decoding='value'")
-    options = {"isolation_level": isolation_level, "on_corrupt": on_corrupt, "control": control, "check_crc": check_crc}
-    chosen = None
+    if of == "records":
+        filter = how.pop("filter", None)
+        reader = read(path, topic, partition, **how)
+        return with_decoding(reader, decoding, schema, registry, on_undecoded, filter).dataset()
     if decoding is not None:
-        from pylogseg.values.decoding import Decoding
-
-        chosen = Decoding.of(decoding, **given)
-    return TableDataset(
-        open_table(
-            whole.select(topic), of, partition, columns, chosen, whole, from_log_start=from_log_start,
-            limit_bytes=max_decompressed_bytes, **options,
-        )
-    )  # fmt: skip
+        raise RequestError(f"decoding is for records, not for {of}")
+    return TableDataset(_other_table(of, as_disk(path).select(topic), partition))
 
 
 def open_table(
     disk: Disk,
     of: str = "records",
     partition: int | Sequence[int] | None = None,
-    columns: Sequence[str] | None = None,
     decoding: Decoding | None = None,
     whole: Disk | None = None,
-    *,
-    from_log_start: bool = True,
-    **options: Any,
+    **how: Unpack[ReadKeywords],
 ) -> Table:
-    """Open a table of a disk, as `dataset` has it; `options` are those of reading, `whole` is searched for schemas."""
-    how = ReadOptions(**options)
-    if columns is not None:
-        check_columns(columns)
-    if decoding is not None and of != "records":
-        raise RequestError(f"decoding is for records, not for {of}")
+    """Open a table of a disk, as `dataset` has it; `whole` is searched for schemas."""
     if of != "records":
         return _other_table(of, disk, partition)
-    logs = logs_of(disk.select(partition=partition), from_log_start=from_log_start, with_ends=True)
-    names = COLUMNS if columns is None else columns
-    scope = ReadScope(logs, (0, OPEN_END), (None, None), None, how)
-    if decoding is None:
-        return LogScan(scope, names)
-    from pylogseg.values.decoding import typed_batches
-
-    looked_at = scope._replace(options=replace(how, gaps=[]))
-    return LogScan(scope, names, typed_batches(decoding, whole or disk, topics_of(logs), names, looked_at.chunks))
+    reader = read(disk, None, partition, **how)
+    return reader.scan() if decoding is None else reader.decode(decoding, disk=whole).scan()
 
 
 def _other_table(of: str, disk: Disk, partition: int | Sequence[int] | None) -> Table:

@@ -1,26 +1,21 @@
-"""`pylogseg.scan_polars`: logs as a lazy frame of polars."""
+"""Rows as frames of polars, lazy ones that read what a query needs."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from pylogseg.disk.disk import Disk, Partition
 from pylogseg.errors import RequestError, install_text
-from pylogseg.reading.stream import Path
 from pylogseg.tables.dataset import TableDataset
-from pylogseg.tables.opening import RecordOptions, dataset
-from pylogseg.values.decoding import Decoding
-from pylogseg.values.forms import for_polars
 
 if TYPE_CHECKING:
     import polars
-    from typing_extensions import Unpack
+    from polars import DataFrame as DataFrame
+    from polars import LazyFrame as LazyFrame
 
 #: Columns by which there is something to prune. They are never null: nulls mean something else in polars than in Arrow.
 _PRUNING = frozenset(["topic", "partition", "offset", "timestamp"])
@@ -28,55 +23,31 @@ _PRUNING = frozenset(["topic", "partition", "offset", "timestamp"])
 _FEW_ROWS = 100_000
 
 
-def scan_polars(
-    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
-    topic: str | Sequence[str] | None = None,
-    partition: int | Sequence[int] | None = None,
-    **how: Unpack[RecordOptions],
-) -> polars.LazyFrame:
-    """Return logs as a lazy frame of polars, which reads what a query needs.
+def lazy_frame(rows: TableDataset) -> LazyFrame:
+    """Return the rows of a dataset as a lazy frame."""
+    polars, io = _polars()
+    schema: Any = polars.DataFrame(rows.schema.empty_table()).schema
+    return io.register_io_source(functools.partial(_read, rows), schema=schema)
 
-    Parameters
-    ----------
-    path, topic, partition, **how
-        As for `pylogseg.dataset`.
 
-    Returns
-    -------
-    polars.LazyFrame
-        It reads only the columns of the query, and no more rows than ``head`` asks for. Filters on topic, partition,
-        offset and timestamp leave out segments and ranges of segments; polars applies all filters to the rest.
+def frame_of(rows: pa.Table) -> DataFrame:
+    """Return rows as a frame."""
+    polars, _ = _polars()
+    frame: DataFrame = polars.from_arrow(rows)
+    return frame
 
-    Raises
-    ------
-    RequestError
-        For invalid arguments, unknown names, and without polars.
-    StorageError
-        If a folder cannot be listed.
 
-    Examples
-    --------
-    >>> import polars, pylogseg
-    >>> logs = pylogseg.scan_polars("examples/data", "txn-a")
-    >>> logs.filter(polars.col("offset") < 2).select("partition", "offset").collect().rows()
-    [(0, 0), (0, 1), (1, 0), (1, 1)]
-    """
+def _polars() -> tuple[Any, Any]:
     try:
         import polars
-        from polars.io.plugins import register_io_source
+        from polars.io import plugins
     except ImportError as error:
-        raise RequestError(f"scan_polars needs polars ({error}): {install_text('polars')}") from error
-    decoding = how.get("decoding")
-    if decoding is not None:  # polars has no decimals of more than 38 digits
-        given = {name: how.pop(name, None) for name in ("schema", "registry", "on_undecoded")}  # type: ignore[misc]
-        how["decoding"] = replace(Decoding.of(decoding, **given), form=for_polars)
-    found = dataset(path, topic, partition, **how)
-    schema: Any = polars.DataFrame(found.schema.empty_table()).schema
-    return register_io_source(functools.partial(_read, found), schema=schema)
+        raise RequestError(f"frames of polars need polars ({error}): {install_text('polars')}") from error
+    return polars, plugins
 
 
 def _read(
-    found: TableDataset,
+    rows: TableDataset,
     with_columns: list[str] | None,
     predicate: polars.Expr | None,
     n_rows: int | None,
@@ -84,14 +55,16 @@ def _read(
 ) -> Iterator[polars.DataFrame]:
     """Yield the rows; a limit counts them before the filter."""
     import polars
+    from polars import DataFrame as DataFrame
+    from polars import LazyFrame as LazyFrame
 
     used = set() if predicate is None else set(predicate.meta.root_names())
-    wanted = found.schema.names if with_columns is None else with_columns
-    columns = [name for name in found.schema.names if name in wanted or name in used]
-    pruning = None if predicate is None or n_rows is not None else _pruning(predicate, found.schema)
+    wanted = rows.schema.names if with_columns is None else with_columns
+    columns = [name for name in rows.schema.names if name in wanted or name in used]
+    pruning = None if predicate is None or n_rows is not None else _pruning(predicate, rows.schema)
     use_threads = n_rows is None or n_rows > _FEW_ROWS
     left = n_rows
-    for batch in found.to_batches(columns=columns, filter=pruning, batch_size=batch_size, use_threads=use_threads):
+    for batch in rows.to_batches(columns=columns, filter=pruning, batch_size=batch_size, use_threads=use_threads):
         part = batch if left is None else batch.slice(0, left)
         frame = polars.DataFrame(part)
         yield (frame if predicate is None else frame.filter(predicate)).select(wanted)
@@ -124,6 +97,8 @@ class _Recorder(pads.Dataset):
 def _pruning(predicate: polars.Expr, schema: pa.Schema) -> Any:
     """The part of a predicate that leaves out segments, as an expression of Arrow; polars makes that of it itself."""
     import polars
+    from polars import DataFrame as DataFrame
+    from polars import LazyFrame as LazyFrame
 
     pruning = None
     for part in _conjuncts(predicate):

@@ -19,7 +19,7 @@ from pylogseg.inspect.stats.listing import shown_path
 from pylogseg.reading.bounds import matching, of_log, up_to
 from pylogseg.reading.filters import fields_of
 from pylogseg.reading.logs import partitions_of
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Range, UncutRange, cut
 from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import largest_timestamp

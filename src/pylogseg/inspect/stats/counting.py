@@ -14,7 +14,7 @@ from pylogseg.inspect.stats.groups import StatsGroup, Unit, group_key
 from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
 from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.inspect.stats.tops import Tops
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import Throttle
 
 _Made = TypeVar("_Made")
 

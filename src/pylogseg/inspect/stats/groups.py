@@ -16,7 +16,7 @@ from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.missing import MAX_LISTED, MissingCounts, MissingOffsets, MissingRange
 from pylogseg.inspect.stats.segment import CodecStats, Stats
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS, clusters_of, fallbacks_of
 

@@ -25,9 +25,10 @@ from pylogseg.inspect.segment_pass import Visitor, visit
 from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.offset_order import Order
-from pylogseg.reading.partition import Throttle, of_segment, records_gap
+from pylogseg.reading.partition import of_segment, records_gap
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import removed_gap, unreadable_gap
+from pylogseg.reading.state import Throttle
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,8 @@ from pylogseg.disk.disk import Segment
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns
 from pylogseg.inspect.stats.sketch import Heaviest
-from pylogseg.reading.partition import PartitionReader, ReadOptions
+from pylogseg.reading.partition import PartitionReader
+from pylogseg.reading.state import SKIPPING
 
 
 class TopRecord(NamedTuple):
@@ -104,9 +105,9 @@ class Tops:
 
 def again(segment: Segment, offset: int, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> TopRecord | None:
     """Read one record; None if it cannot be read any more."""
-    options: Any = ReadOptions(on_corrupt="skip", limit_bytes=limit_bytes)
+    state = replace(SKIPPING, max_decompressed_bytes=limit_bytes).start()
     try:
-        for columns, _ in PartitionReader([segment], offset, offset + 1, options):
+        for columns, _ in PartitionReader([segment], offset, offset + 1, state):
             if len(columns):
                 sizes = int(columns.key_size[0]), int(columns.value_size[0])
                 return TopRecord(segment, offset, columns.key(0), *sizes, int(columns.timestamp[0]))

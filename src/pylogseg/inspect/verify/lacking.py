@@ -25,7 +25,7 @@ from pylogseg.inspect.verify.segment import header_report, verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.inspect.verify.startup import check_replicas
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.transaction_markers import markers_of
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
@@ -126,7 +126,8 @@ def lacking_for(
     """Return what is known to be missing of what readers are to read: ranges of offsets, and of times."""
     ranges: dict[str, tuple[int, int]] = {}
     for reader in readers:
-        end = reader.end_offset if reader.until is None else reader.log.offset_of_time(reader.until)
+        until = reader.selection.until
+        end = reader.end_offset if until is None else reader.log.offset_of_time(until)
         first = 0 if reader.first_offset == reader.log.log_start_offset else reader.first_offset
         ranges[reader.log.path] = first, min(end, reader.end_offset)
     parts = [part for part in disk.partitions if part.path in ranges]

@@ -19,7 +19,9 @@ from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, REMEDIES, Findin
 from pylogseg.inspect.verify.missing import Checkpoints, Missing, check_ends, check_orphans, gaps_of
 from pylogseg.inspect.verify.segment import header_report, verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import PartitionReader
+from pylogseg.reading.state import SKIPPING
 from pylogseg.values.internal.cluster import ClusterMetadata
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
@@ -182,8 +184,10 @@ def _never_compacted(partition: Partition, checkpoints: Checkpoints | None, clus
 def _is_keyless(partition: Partition) -> bool:
     """Check whether a record near the beginning of some segment has no key, which no compacted topic takes."""
     for segment in partition.segments:
-        options = ReadOptions(on_corrupt="stop", window_bytes=SMALL_WINDOW_BYTES, first_window_bytes=SMALL_WINDOW_BYTES)
-        for chunk in PartitionReader([segment], 0, OPEN_END, options):
+        state = replace(SKIPPING, on_corrupt="stop").start(
+            window_bytes=SMALL_WINDOW_BYTES, first_window_bytes=SMALL_WINDOW_BYTES
+        )
+        for chunk in PartitionReader([segment], 0, OPEN_END, state):
             if len(chunk.columns):
                 if (chunk.columns.key_size < 0).any():
                     return True

@@ -25,7 +25,7 @@ from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, Tr
 from pylogseg.inspect.verify.records import RecordsCheck
 from pylogseg.inspect.verify.segment_report import MAX_MISSING, EpochRun, SegmentReport
 from pylogseg.reading.header_reader import plain_batches
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.removed_segments import Replaced, open_unless_removed, removed_gap
 from pylogseg.walker.base_offsets import Judged, judge
 from pylogseg.walker.gaps import Gap, GapKind

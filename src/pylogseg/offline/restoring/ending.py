@@ -19,7 +19,7 @@ from pylogseg.offline.restoring.checkpoints import all_entries, note_entries
 from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import Arrivals, RestoreSource
 from pylogseg.offline.result import PartitionResult, Result
-from pylogseg.reading.stream import read
+from pylogseg.tables.reader import read
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.producers import ProducerRow
 from pylogseg.values.internal.transaction_ends import (

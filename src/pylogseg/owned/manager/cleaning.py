@@ -18,7 +18,7 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.owned.log import EmbeddedLog
 from pylogseg.owned.manager.settings import BrokerSettings
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.state import Throttle
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk
@@ -29,8 +30,8 @@ from pylogseg.server.writing.writer import Writing
 
 if TYPE_CHECKING:
     from pylogseg.log.append_result import Appended
-    from pylogseg.reading.partition import IsolationLevel
-    from pylogseg.reading.stream import Record
+    from pylogseg.reading.record import Record
+    from pylogseg.reading.state import IsolationLevel
 import itertools
 import secrets
 
@@ -337,8 +338,9 @@ class Broker(Server):
             If there is no such topic or partition.
         """
         from pylogseg.owned.slices import OpenLog
-        from pylogseg.reading.partition import ReadOptions
-        from pylogseg.reading.stream import reader_of
+        from pylogseg.reading.log_reader import ReadScope
+        from pylogseg.reading.record import records_of
+        from pylogseg.reading.state import Reading
 
         self._open()
         with _as_request():
@@ -350,7 +352,8 @@ class Broker(Server):
         is_committed = isolation_level == "read_committed"
         ends = [each.last_stable_offset if is_committed else each.high_watermark for each in logs]
         sources = [OpenLog(log, end) for log, end in zip(logs, ends, strict=True)]
-        return list(reader_of(sources, None, None, None, ReadOptions(isolation_level), None))
+        scope = ReadScope.of(sources, reading=replace(Reading(), isolation_level=isolation_level))
+        return [record for chunk in scope.chunks() for record in records_of(chunk)]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Return the offsets that a group has committed, by topic and partition; none of one that has not come yet."""

@@ -33,8 +33,11 @@ from pylogseg.inspect.verify.lacking import lacking_for, texts_of
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.marks import is_marked, mark_of
-from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.partition import Chunk, PartitionReader
+from pylogseg.reading.selection import Selection
 from pylogseg.reading.stable_offset import last_stable_offset
+from pylogseg.reading.state import ReadState
 from pylogseg.reading.transactions import Transactions
 from pylogseg.tables.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form, UnfitTimeError
 from pylogseg.tables.export.notes import (
@@ -92,7 +95,7 @@ class ExportPart:
     span: PartSpan
     lowest: int  #: Offsets (to `highest`, half-open) that it may have, whatever the table has of it already.
     highest: int
-    options: ReadOptions
+    state: ReadState
     superseded: tuple[str, ...] = ()  #: Notes of segments that left the log, and whose offsets this one has now.
 
     @property
@@ -210,16 +213,16 @@ class TableExport:
 def parts_of(
     logs: Iterable[LogFiles],
     table: TableExport,
-    options: ReadOptions,
-    times: tuple[int | None, int | None] = (None, None),
+    selection: Selection,
+    state: ReadState,
     *,
     keep_deleted: bool = True,
 ) -> list[list[ExportPart]]:
     """Return the parts that an export has to check; each inner list is done in its order by one `export_parts`.
 
-    Under ``on_corrupt="stop"`` a list has a whole log. Times are ms, half-open. With `keep_deleted`, the table keeps
-    records below the log start offset, which retention has removed from the log. Raises RequestError if two files are
-    the same part of the same partition, and StorageError for a log whose folder cannot be listed.
+    Under ``on_corrupt="stop"`` a list has a whole log. The selection's range of times counts. With `keep_deleted`, the
+    table keeps records below the log start offset, which retention has removed from the log. Raises RequestError if two
+    files are the same part of the same partition, and StorageError for a log whose folder cannot be listed.
     """
     notes = table.notes()
     groups: list[list[ExportPart]] = []
@@ -227,14 +230,14 @@ def parts_of(
     for log in logs:
         if log.error is not None:
             raise StorageError(log.error.path, log.error.operation, log.error.reason, log.error.errno)
-        parts = _parts_of_log(log, table, notes, options, times, keep_deleted)
+        parts = _parts_of_log(log, table, notes, selection, state, keep_deleted)
         for part in parts:
             other = seen.setdefault(part.note, part.segment.path)
             if other != part.segment.path:
                 raise RequestError(
                     f"{other} and {part.segment.path} are the same part of the same partition: export one of them"
                 )
-        groups += [parts] if options.on_corrupt == "stop" else [[part] for part in parts]
+        groups += [parts] if state.ends_at_damage else [[part] for part in parts]
     return [group for group in groups if group]
 
 
@@ -242,16 +245,16 @@ def _parts_of_log(
     log: LogFiles,
     table: TableExport,
     notes: dict[tuple[str, int], list[int]],
-    options: ReadOptions,
-    times: tuple[int | None, int | None],
+    selection: Selection,
+    state: ReadState,
     keep_deleted: bool,
 ) -> list[ExportPart]:
     if not log.segments:
         return []
-    reader, end = LogReader.of(log, (0, OPEN_END), times, options), OPEN_END
-    if options.isolation_level == "read_committed":
+    reader, end = LogReader.of(log, selection, state), OPEN_END
+    if state.reading.isolation_level == "read_committed":
         # Below it all transactions are decided forever, so each segment can be read by itself, now and later.
-        skips = options.on_corrupt == "skip"
+        skips = state.reading.on_corrupt == "skip"
         stable = last_stable_offset(list(log.segments), log.snapshots, {} if skips else None)
         end = OPEN_END if stable is None else stable
         log = _Decided(*log)
@@ -273,14 +276,14 @@ def _parts_of_log(
         if first >= last:
             continue
         files = log if isinstance(log, _Decided) else log._replace(segments=[segment])
-        span = PartSpan(first, last, *times)
+        span = PartSpan(first, last, *selection.times)
         stale = [base for base in known if segment.base_offset < base < following]
         names = tuple(note_name(key, base) for base in stale)
-        parts.append(ExportPart(files, segment, span, max(lowest, segment.base_offset), highest, options, names))
+        parts.append(ExportPart(files, segment, span, max(lowest, segment.base_offset), highest, state, names))
     if not parts:
         return []
     # What was noted beyond the end is of a log that was truncated, or of a topic that was deleted and made again.
-    beyond = [] if times[1] is not None else [base for base in known if base > parts[-1].segment.base_offset]
+    beyond = [] if selection.until is not None else [base for base in known if base > parts[-1].segment.base_offset]
     own = {part.segment.base_offset for part in parts}
     start = max(head.base_offset, log.log_start_offset)
     deleted = [] if keep_deleted else [base for base in known if base < start and base not in own]
@@ -296,14 +299,14 @@ class _Decided(LogFiles):
 
     __slots__ = ()
 
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+    def chunks(self, first_offset: int, end_offset: int, state: ReadState) -> Iterator[Chunk]:
         """See `LogFiles`."""
         segments = list(self.segments)
-        skips = options.on_corrupt == "skip"
+        skips = state.reading.on_corrupt == "skip"
         outcomes = Transactions(segments, self.snapshots, first_offset, ends_stable=True, skips=skips)
         number = max(0, bisect_right([segment.base_offset for segment in segments], first_offset) - 1)
         yield from PartitionReader(
-            segments[number : number + 1], first_offset, end_offset, options, transactions=outcomes
+            segments[number : number + 1], first_offset, end_offset, state, transactions=outcomes
         )
 
 
@@ -318,7 +321,7 @@ def export_parts(
     done: list[ExportedPart] = []
     for number, part in enumerate(parts):
         done.append(_export_part(part, table, advance))
-        if part.options.on_corrupt == "stop" and done[-1].problem is not None and done[-1].state != "gone":
+        if part.state.ends_at_damage and done[-1].problem is not None and done[-1].state != "gone":
             left = parts[number + 1 :]
             problem = f"after the damage: {done[-1].problem}"
             done += [_result(each, "skipped", problem=problem) for each in left]
@@ -332,8 +335,8 @@ def export_parts(
 def export_logs(
     logs: Sequence[LogFiles],
     table: TableExport,
-    options: ReadOptions,
-    times: tuple[int | None, int | None] = (None, None),
+    selection: Selection,
+    state: ReadState,
     *,
     keep_deleted: bool = True,
     executor: Executor = INLINE,
@@ -341,7 +344,7 @@ def export_logs(
 ) -> list[ExportedPart]:
     """Bring a table up to date with logs: an executor exports the lists of `parts_of`. Arguments are those of it."""
     with table.opened([log.name for log in logs]):
-        groups = parts_of(logs, table, options, times, keep_deleted=keep_deleted)
+        groups = parts_of(logs, table, selection, state, keep_deleted=keep_deleted)
         sizes = [sum(part.segment.size for part in parts) for parts in groups]
         load = Workload("pylogseg export", sizes, on_bytes, () if table.dry_run else table.store.folders)
         work = functools.partial(_export, table=table)
@@ -367,12 +370,12 @@ def rows_of(part: ExportedPart, store: ObjectStore) -> list[dict[str, Any]]:
 def missing_rows(
     disk: Disk,
     logs: Iterable[LogFiles],
-    times: tuple[int | None, int | None],
-    options: ReadOptions,
+    selection: Selection,
+    state: ReadState,
     choice: PartitionChoice,
 ) -> Iterator[dict[str, Any]]:
     """Yield the columns `EXPORTED` for records that are known to be missing from logs, chosen from a disk."""
-    readers = [LogReader.of(log, (0, OPEN_END), times, options) for log in logs]
+    readers = [LogReader.of(log, selection, state) for log in logs]
     for finding in lacking_for(disk, readers, choice):
         above, name = os.path.split(finding.path)
         folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
@@ -395,31 +398,31 @@ def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], 
     if table.dry_run:
         return _result(part, "to do")
     source = mark_of(part.segment)
-    options = replace(part.options, gaps=[], on_bytes=advance)
+    state = replace(part.state, gaps=[], on_bytes=advance)
     # To the end of the file: there may be damage after the last offset.
     end = OPEN_END if span.end == part.segment.next_base else span.end
-    reader = LogReader(part.log, span.first, end, span.since, span.until, None, options)
+    reader = LogReader(part.log, span.first, end, Selection(since=span.since, until=span.until), state)
     with table.scratch() as folder:
         name = f"{part.segment.partition}-{part.segment.base_offset:020d}"
         files = _Files(folder, table.form, name)
         try:
             written = _write(reader, files, store)
         except UnfitTimeError:
-            options.gaps.clear()
+            state.gaps.clear()
             files = _Files(folder, replace(table.form, has_exact_times=True), name)
             written = _write(reader, files, store)
-        if any(gap.kind is GapKind.REMOVED for gap in options.gaps):
+        if any(gap.kind is GapKind.REMOVED for gap in state.gaps):
             # What the table has of it is all that there will be.
             files.discard()
             kept = [] if before is None else _noted_files(before)
-            return _result(part, "gone", kept, "; ".join(map(str, options.gaps)))
-        problem = "; ".join(str(gap) for gap in options.gaps if gap.is_damage) or None
-        times = "; ".join(str(gap) for gap in joined_times(options.gaps) if gap.kind is GapKind.TIME) or None
+            return _result(part, "gone", kept, "; ".join(map(str, state.gaps)))
+        problem = "; ".join(str(gap) for gap in state.gaps if gap.is_damage) or None
+        times = "; ".join(str(gap) for gap in joined_times(state.gaps) if gap.kind is GapKind.TIME) or None
         note = {
             "span": [span.first, span.end, span.since, span.until],
             "covered": files.covered if span.end == OPEN_END else span.end,
             "source": source,
-            "on_corrupt": part.options.on_corrupt,
+            "on_corrupt": part.state.reading.on_corrupt,
             "problem": problem,
             "times": times,  # All records are there: no reader of the notes has to hear of it.
         }
@@ -451,7 +454,7 @@ def _is_same(before: dict[str, Any], span: PartSpan, part: ExportPart, store: Ob
     if "pending" in before or PartSpan(*before["span"]) != span:
         return False
     # Where something could not be read it depends on what was asked for then.
-    if before["problem"] is not None and before["on_corrupt"] != part.options.on_corrupt:
+    if before["problem"] is not None and before["on_corrupt"] != part.state.reading.on_corrupt:
         return False
     noted_files = [(name, Fingerprint(size, *tag)) for name, _, size, *tag in before["files"]]
     if not all(_FILE.fullmatch(name) and store.has(name, each) for name, each in noted_files):

@@ -13,7 +13,7 @@ from pylogseg.disk.disk import Disk
 from pylogseg.format import bounded_json
 from pylogseg.format.messages.connect import KEYS, LOOKED_AT, kind_of
 from pylogseg.format.messages.secrets import MASK, is_secret_of_connector
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.notes import Notes
@@ -121,10 +121,8 @@ def _topics(disk: Disk) -> dict[str, list[str]]:
 def _first_keys(disk: Disk, topic: str) -> list[str | None]:
     """Keys of a few records of the first partition that has any; None is no text."""
     for log in newest_replicas(disk, topic, Notes()):
-        options = ReadOptions(
-            on_corrupt="skip", skip_unreadable=True, window_bytes=_LOOKED_AT_BYTES, first_window_bytes=4096
-        )
-        for columns, _ in log.chunks(log.log_start_offset, log.log_end_offset, options):
+        state = LENIENT.start(window_bytes=_LOOKED_AT_BYTES, first_window_bytes=4096)
+        for columns, _ in log.chunks(log.log_start_offset, log.log_end_offset, state):
             if len(columns):
                 return [_text(columns.key(i)) for i in range(min(len(columns), LOOKED_AT))]
     return []

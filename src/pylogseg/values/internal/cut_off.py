@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pylogseg.disk.choice import whole_number
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import ms_of, warned_of_unit
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 
 AsOf = int | datetime.datetime | Mapping[str, int]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,8 +26,12 @@ from pylogseg.format.messages.program import Decoded, Heads, decode_columns, hea
 from pylogseg.format.messages.schema import Message, numbered
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.records import RecordColumns
+from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.offset_range import OffsetRange
+from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset as end_offset_of
-from pylogseg.reading.stream import read
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import Reading
 from pylogseg.values.internal.partition_changes import LISTS, SAME_LEADER, SAME_STATE, Key, PartitionChanges
 from pylogseg.walker.gaps import offsets_text
 
@@ -160,10 +164,8 @@ class Image:
         return image
 
     def _read(self, of: Segment | Partition, start: int | None, end: int | None, until_ms: int | None) -> None:
-        times = None if until_ms is None else (None, until_ms)
-        offsets, path = None if start is None and end is None else (start, end), of.path
-        reader = read(_alone(of), offset=offsets, timestamp=times, control=True, from_log_start=False)
-        for columns, _ in reader.chunks():
+        path = of.path
+        for columns, _ in _chunks(of, Selection(offsets=OffsetRange(start, end), until=until_ms, from_log_start=False)):
             self._is_log = start is not None
             self._apply_columns(columns, path)
             self.time_ms = int(columns.timestamp[-1])
@@ -288,9 +290,14 @@ def _snapshots(partition: Partition, end_offset: int | None) -> list[tuple[int, 
     return sorted(below, key=lambda row: row[:2], reverse=True)
 
 
+def _chunks(of: Segment | Partition, selection: Selection) -> Iterator[Chunk]:
+    """Yield the records of a log, or of one file, control records too."""
+    return ReadScope.of(selection.logs(_alone(of)), selection, replace(Reading(), control=True)).chunks()
+
+
 def _is_older(snapshot: Segment, until_ms: int) -> bool:
     """Check whether the state of a snapshot is older than a time: its header has the time of the last record in it."""
-    for columns, _ in read(_alone(snapshot), control=True, from_log_start=False, limit=1).chunks():
+    for columns, _ in _chunks(snapshot, Selection(from_log_start=False, limit=1)):
         if not columns.batches.is_control[columns.batch[0]]:
             break
         head = decode_control(columns.key(0), columns.value(0), snapshot.path)

@@ -8,7 +8,7 @@ state is the last record of each key among those outside of transactions and in 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ from pylogseg.disk.disk import Disk, Partition
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import control_kinds
-from pylogseg.reading.latest import Latest
-from pylogseg.reading.log_reader import chunks_of
+from pylogseg.reading.latest import latest_chunks
 from pylogseg.reading.logs import LogFiles, logs_of
-from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import LENIENT, ReadState
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.notes import Notes
 
@@ -57,30 +58,27 @@ class KeyedLog:
     #: True if a batch of an open transaction was met; None until the batches were looked at.
     _has_open: bool | None = field(default=None, repr=False)
 
-    def _options(self, **other: Any) -> ReadOptions:
-        return ReadOptions(on_corrupt="skip", skip_unreadable=True, **other)
-
-    def read(self, options: ReadOptions) -> Iterator[Chunk]:
-        """Yield what the options want, up to the cut-off."""
-        offsets = self.log.log_start_offset, self.cut_off.end(self.log.name)
-        return chunks_of(self.log, offsets, (None, self.cut_off.until_ms), options)
+    def read(self, state: ReadState) -> Iterator[Chunk]:
+        """Yield the records that a state wants, up to the cut-off."""
+        selection = Selection(until=self.cut_off.until_ms)
+        return selection.chunks(self.log, self.log.log_start_offset, self.cut_off.end(self.log.name), state)
 
     def last_of_each_key(self, *, tombstones: bool = False) -> Iterator[Chunk]:
         """Yield the last record of each key that counts; a tombstone only if that is wanted."""
         self._has_open = self._has_open or False
-        options = self._options(batches=self._counts)
-        yield from Latest(tombstones).chunks(self.read, options)
-        self.note_gaps(options)
+        state = LENIENT.start(batches=self._counts)
+        yield from latest_chunks(self.read, state, tombstones=tombstones)
+        self.note_gaps(state)
 
-    def note_gaps(self, options: ReadOptions) -> None:
+    def note_gaps(self, state: ReadState) -> None:
         """Note the damage that a reading has met."""
-        gaps = [gap for gap in options.gaps if gap.is_damage]
+        gaps = [gap for gap in state.gaps if gap.is_damage]
         self.notes.add_damage(*(f"{gap.path}, position {gap.position}: {gap.reason}" for gap in gaps))
 
     def pending(self) -> Iterator[Chunk]:
         """Yield the records of transactions that have no end, in the order of offsets."""
         if self._has_open is not False:
-            yield from self.read(self._options(batches=self._is_open))
+            yield from self.read(LENIENT.start(batches=self._is_open))
 
     def _counts(self, rows: BatchTable) -> _Mask:
         return self._outcome(rows, False)
@@ -113,7 +111,9 @@ class KeyedLog:
         """Offsets of the markers of each producer, in order, and whether they commit."""
         if self._markers is None:
             producers, offsets, commits = [], [], []
-            for columns, _ in self.read(self._options(control=True, batches=lambda rows: np.asarray(rows.is_control))):
+            for columns, _ in self.read(
+                replace(LENIENT, control=True).start(batches=lambda rows: np.asarray(rows.is_control))
+            ):
                 kinds = control_kinds(columns)
                 ends = (kinds == ControlKind.ABORT) | (kinds == ControlKind.COMMIT)
                 producers.append(columns.batches.producer_id[columns.batch][ends])

@@ -15,7 +15,8 @@ import numpy as np
 
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, ReadOptions
+from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.state import LENIENT
 from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
@@ -116,17 +117,13 @@ def _counts(log: LogFiles, rows: BatchTable, end: int) -> np.ndarray[tuple[int],
     return counts
 
 
-def _options() -> ReadOptions:
-    return ReadOptions(on_corrupt="skip", skip_unreadable=True)
-
-
 def _count(log: LogFiles, first: int, end: int) -> int:
-    return sum(len(columns) for columns, _ in log.chunks(first, end, _options()))
+    return sum(len(columns) for columns, _ in log.chunks(first, end, LENIENT.start()))
 
 
 def _last_timestamp(log: LogFiles, first: int, end: int) -> int | None:
     found = None
-    for columns, _ in log.chunks(first, end, _options()):
+    for columns, _ in log.chunks(first, end, LENIENT.start()):
         found = int(columns.timestamp[-1]) if len(columns) else found
     return found
 
@@ -159,27 +156,23 @@ def first_unread(
 def _first_record(log: LogFiles, at: int, end: int, most_bytes: int, read: list[int]) -> tuple[int | None, str]:
     """Return the timestamp of the first record, and why it may not be the first one that was written."""
     before = sum(read)
-    options = replace(
-        _options(),
-        control=True,
-        on_bytes=read.append,
-        window_bytes=SMALL_WINDOW_BYTES,
-        first_window_bytes=SMALL_WINDOW_BYTES,
+    state = replace(LENIENT, control=True).start(
+        on_bytes=read.append, window_bytes=SMALL_WINDOW_BYTES, first_window_bytes=SMALL_WINDOW_BYTES
     )
     why = ""
     for stop in (min(at + 1, end), end):  # the batch that has the offset; then what is behind it
-        for columns, _ in log.chunks(at, stop, options):
+        for columns, _ in log.chunks(at, stop, state):
             is_data = ~columns.batches.is_control[columns.batch]
             rows = np.flatnonzero(is_data)
             row = int(rows[0]) if len(rows) else len(columns) - 1
             if len(columns) and int(columns.offset[row]) != at + row:
-                why = why or _why_not(options.gaps, int(columns.offset[row]))
+                why = why or _why_not(state.gaps, int(columns.offset[row]))
             if len(rows):
                 return int(columns.timestamp[row]), why
             at = int(columns.offset[row]) + 1 if len(columns) else at
             if sum(read) - before > most_bytes:
                 return None, f"the first {most_bytes >> 20} MB behind the offset have no record"
-    return None, why or ("" if at >= end else _why_not(options.gaps, end))
+    return None, why or ("" if at >= end else _why_not(state.gaps, end))
 
 
 def _why_not(gaps: Sequence[Gap], offset: int) -> str:

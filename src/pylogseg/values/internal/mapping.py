@@ -8,15 +8,16 @@ group goes on with it. Where it does not have it (yet), the group goes on behind
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pylogseg.format.records import RecordColumns
-from pylogseg.reading.log_reader import chunks_of
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.offsets import OFFSETS, PartitionEnds
 
 _Row = dict[str, Any]
@@ -94,13 +95,13 @@ class _Side:
 
     def read(self, first: int, end: int, times: tuple[int, int] | None = None) -> Iterator[RecordColumns]:
         """Yield records, of a range of timestamps if one is given; both included."""
-        options = ReadOptions(isolation_level="read_committed", on_corrupt="skip", skip_unreadable=True)
-        since_until = (None, None) if times is None else (times[0], times[1] + 1)
+        state = replace(LENIENT, isolation_level="read_committed").start()
+        selection = Selection() if times is None else Selection(since=times[0], until=times[1] + 1)
         try:
-            for columns, _ in chunks_of(self.log, (first, min(end, self.end)), since_until, options):
+            for columns, _ in selection.chunks(self.log, first, min(end, self.end), state):
                 yield columns
         finally:
-            damage = [gap for gap in options.gaps if gap.is_damage]
+            damage = [gap for gap in state.gaps if gap.is_damage]
             self._gaps += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in damage]
 
     def around(self, offset: int) -> _Around:

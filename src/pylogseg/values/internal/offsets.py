@@ -18,7 +18,7 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.groups import GroupRecords
 from pylogseg.values.internal.keyed_log import newest_replicas

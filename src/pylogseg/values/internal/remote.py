@@ -9,7 +9,7 @@ import pyarrow as pa
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.framing import decode_framed
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.notes import Notes
@@ -93,9 +93,9 @@ def remote_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
     """Return a row for each remote segment that is not deleted; both offsets are in the segment."""
     found = _Segments()
     for log in newest_replicas(disk, TOPIC, notes):
-        keyed, options = KeyedLog(log, cut_off, notes), ReadOptions(on_corrupt="skip", skip_unreadable=True)
+        keyed, state = KeyedLog(log, cut_off, notes), LENIENT.start()
         unknown = 0
-        for columns, segment in keyed.read(options):
+        for columns, segment in keyed.read(state):
             for i, offset in enumerate(columns.offset.tolist()):
                 try:
                     part = decode_framed(TOPIC, columns.value(i) or b"", segment.path, offset)
@@ -108,7 +108,7 @@ def remote_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
                     found.apply(part.message.name, part.fields)
         if unknown:
             notes.append(f"{log.name}: records of unknown types or versions were left out ({unknown})")
-        keyed.note_gaps(options)
+        keyed.note_gaps(state)
     rows = [row | {"state": STATES[row["number"]]} for row in found.by_id.values()]
     rows.sort(key=lambda row: (row["topic"], row["partition"], row["startOffset"], row["segmentId"]))
     return pa.Table.from_pylist(rows, REMOTE_SEGMENTS)

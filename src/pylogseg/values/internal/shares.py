@@ -12,7 +12,7 @@ import pyarrow as pa
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.framing import decode_coordinator
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.image import Image
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
@@ -122,8 +122,8 @@ def share_states(disk: Disk, cut_off: CutOff, notes: Notes) -> dict[tuple[str, s
 
 
 def _records(keyed: KeyedLog, notes: Notes) -> Iterator[tuple[_Row, int, _Row | None]]:
-    options = ReadOptions(on_corrupt="skip", skip_unreadable=True)
-    for columns, segment in keyed.read(options):
+    state = LENIENT.start()
+    for columns, segment in keyed.read(state):
         for i, offset in enumerate(columns.offset.tolist()):
             try:
                 key, value = decode_coordinator(TOPIC, columns.key(i) or b"", columns.value(i), segment.path, offset)
@@ -136,7 +136,7 @@ def _records(keyed: KeyedLog, notes: Notes) -> Iterator[tuple[_Row, int, _Row | 
                 )
             else:
                 yield key.fields, key.number, value.fields
-    keyed.note_gaps(options)
+    keyed.note_gaps(state)
 
 
 def share_table(disk: Disk, cut_off: CutOff, image: Image | None, ends: PartitionEnds, notes: Notes) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.cluster import clusters_of
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
@@ -105,15 +105,15 @@ def coordinator_log(
                 result.current[record["transactionalId"]] = record
         if not producer_ids:
             continue
-        options = ReadOptions(on_corrupt="skip", skip_unreadable=True)
+        state = LENIENT.start()
         wanted = pa.array(sorted(producer_ids), pa.int64())
-        for chunk in keyed.read(options):
+        for chunk in keyed.read(state):
             typed = typed_records(TOPIC, [chunk])
             for table in typed.tables.values() if 0 in typed.tables else ():
                 ids = pc.or_(pc.is_in(table["producerId"], wanted), pc.is_in(table["previousProducerId"], wanted))
                 for record in table.filter(ids).to_pylist():
                     histories.setdefault(record["transactionalId"], []).append(record)
-        keyed.note_gaps(options)
+        keyed.note_gaps(state)
     for records in histories.values():
         for noted in noted_transactions(sorted(records, key=lambda record: record["recordOffset"])):
             result.noted.setdefault(noted.producer_id, []).append(noted)

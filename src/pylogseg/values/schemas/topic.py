@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,12 @@ from typing import Any, TypeGuard
 
 from pylogseg.disk.disk import Disk
 from pylogseg.format import bounded_json
+from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.stream import read
+from pylogseg.reading.offset_range import OffsetRange
+from pylogseg.reading.record import records_of
+from pylogseg.reading.selection import Selection
+from pylogseg.reading.state import SKIPPING
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Deleted, Reference, Schema, context_of, guid_of
 
 TOPIC = "_schemas"
@@ -47,11 +52,12 @@ class SchemaTopic:
             return None
         furthest = max(alone, key=lambda one: logs_of(one)[0].log_end_offset)
         made = cls()
-        times = None if until_ms is None else (None, until_ms)
-        reader = read(furthest, offset=None if end is None else (None, end), timestamp=times, on_corrupt="skip")
-        for record in reader:
+        selection = Selection(offsets=OffsetRange(None, end), until=until_ms)
+        scope = ReadScope.of(selection.logs(furthest), selection, SKIPPING)
+        for record in itertools.chain.from_iterable(map(records_of, scope.chunks())):
             made.add(record.key, record.value)
-        made.damage += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in reader.gaps if gap.is_damage]
+        gaps = [gap for gap in scope.state.gaps if gap.is_damage]
+        made.damage += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in gaps]
         return made
 
     @property
