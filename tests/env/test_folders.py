@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from helpers.trees import entries
 import pylogseg as package
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.target import Target
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 
@@ -162,3 +165,10 @@ def test_what_is_still_being_written_is_not_there(examples: Path, tmp_path: Path
     log_dir(examples, tmp_path / "data-0")
     log_dir(examples, tmp_path / ".data-1.pylogseg-unfinished")
     assert len(open_dir(tmp_path).log_dirs) == 1
+
+
+def test_a_path_is_split_as_the_system_does() -> None:
+    """A path that is whole already is split without a look at the folder of the process: with the same parts."""
+    parts = ("/", "a", "..", ".", "//", "b-1", ".x", " ")
+    for path in map("".join, itertools.product(parts, repeat=4)):
+        assert LocalFiles().split(path) == os.path.split(os.path.abspath(path)), path

@@ -367,6 +367,9 @@ class LocalFiles:
         return f"{path}/{name}" if os.sep == "/" and path and path[-1] != "/" != name[:1] else os.path.join(path, name)
 
     def split(self, path: str) -> tuple[str, str]:
+        folder, _, name = path.rpartition("/")
+        if os.sep == "/" == folder[:1] and name and "//" not in path and "/." not in path:  # as nearly all are
+            return folder, name
         return os.path.split(os.path.abspath(path))
 
     def real(self, path: str) -> str:

@@ -74,7 +74,7 @@ class Patched:
         self._said = error.reason
 
     def _touches(self, start: int, end: int) -> bool:
-        return any(first < end and start < last for first, last in self.lost)
+        return bool(self.lost) and any(first < end and start < last for first, last in self.lost)
 
     def _patched(self, position: int, size: int) -> bytearray:
         data = bytearray(max(0, min(size, self.size - position)))
