@@ -12,6 +12,7 @@ from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
 from pylogseg.disk.offset_checkpoints import SmallFilesOnce
 from pylogseg.disk.small_files import read_meta_properties, unknown_cluster
 from pylogseg.env.filesystem import FileSystem, LocalFiles
+from pylogseg.env.garbage import uncollected
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind
@@ -134,6 +135,7 @@ class SourceTopic:
         return [span for source in self.logs if (span := _span(source, ledger, state, table, force)) is not None]
 
 
+@uncollected()
 def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
     """Return the topics of a disk by name, with the error of one that cannot be read.
 

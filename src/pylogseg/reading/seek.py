@@ -244,7 +244,8 @@ def _walked(segment: Segment, view: FileView, start: int, *, crc: bool) -> tuple
         rows, gaps, _ = order.check(item.batches)
         is_damaged |= bool(gaps)
         if len(rows):
-            end, position = int(rows.last_offset[-1]) + 1, rows.summary().end_position
+            last = rows.summary()
+            end, position = last.last_offset + 1, last.end_position
     return end, position, is_damaged or bool(order.finish())
 
 
