@@ -450,7 +450,6 @@ def _compare(
     expected: Mapping[str, ConsumedPartition],
     offsets: Offsets,
 ) -> None:
-    """Consume all partitions, and compare with what there has to be."""
     ids = client.topic_ids({(each.topic, each.partition) for each in wanted})
     for archived in wanted:
         found, should = _row(archived), expected[archived.name]

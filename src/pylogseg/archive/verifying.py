@@ -379,7 +379,6 @@ def _check(item: _Item, advance: Advance, level: Any, limit_bytes: int) -> _Item
 
 
 def _of_digest(objects: Objects, stored: Stored, sha256: str, found: str) -> list[Finding]:
-    """Compare the SHA-256 of an object."""
     reason = difference(found, sha256)
     return [Finding(objects.name(stored.path), "archive-object", True, reason)] if reason else []
 

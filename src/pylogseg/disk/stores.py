@@ -124,7 +124,6 @@ class FolderStore:
         return dict(_files_below(str(top), name.rstrip("/")))
 
     def size(self, name: str) -> int | None:
-        """See `ObjectStore`."""
         try:
             status = os.stat(self.root / name)
         except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +133,6 @@ class FolderStore:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, name: str) -> bytes | None:
-        """See `ObjectStore`."""
         path = str(self.root / name)
         try:
             with open(open_descriptor(path, os.O_RDONLY), "rb") as file:
@@ -150,7 +148,6 @@ class FolderStore:
             raise storage_error(path, "read", error) from error
 
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
-        """See `ObjectStore`."""
         target = self.path(name)
         with _failing(target, "write"):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +159,6 @@ class FolderStore:
             return Fingerprint(target.stat().st_size)
 
     def create(self, name: str, content: bytes) -> None:
-        """See `ObjectStore`."""
         target = self.path(name)
         with _failing(target, "create"):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +166,6 @@ class FolderStore:
                 file.write(content)
 
     def delete(self, name: str) -> None:
-        """See `ObjectStore`."""
         target = self.path(name)
         with _failing(target, "delete"):
             target.unlink(missing_ok=True)
@@ -181,7 +176,6 @@ class FolderStore:
 
     @property
     def folders(self) -> tuple[SharedFolder, ...]:
-        """See `ObjectStore`."""
         return (SharedFolder(str(self.root)),)
 
     @contextlib.contextmanager
@@ -252,7 +246,6 @@ class RemoteStore:
         self._root = self._root.rstrip("/")
 
     def list(self, name: str = "") -> dict[str, Fingerprint]:
-        """See `ObjectStore`."""
         self._system.invalidate_cache()
         with told(self.name(name), "list"):
             try:
@@ -265,7 +258,6 @@ class RemoteStore:
                 return {}
 
     def size(self, name: str) -> int | None:
-        """See `ObjectStore`."""
         self._system.invalidate_cache()
         with told(self.name(name), "look up"):
             try:
@@ -275,7 +267,6 @@ class RemoteStore:
         return None if info.get("type") == "directory" else int(info["size"] or 0)
 
     def read(self, name: str) -> bytes | None:
-        """See `ObjectStore`."""
         with told(self.name(name), "read"):
             try:
                 data: bytes = self._system.cat_file(self._path(name))
@@ -284,7 +275,6 @@ class RemoteStore:
         return data
 
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
-        """See `ObjectStore`."""
         path = self._path(name)
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         with told(self.name(name), "write"):
@@ -320,7 +310,6 @@ class RemoteStore:
                 raise
 
     def delete(self, name: str) -> None:
-        """See `ObjectStore`."""
         with told(self.name(name), "delete"), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
 
@@ -331,7 +320,6 @@ class RemoteStore:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """See `ObjectStore`."""
         with temporary_folder("pylogseg-") as folder:
             yield folder
 

@@ -118,7 +118,6 @@ class Threads:
     pieces_ahead: int = 16  #: Of a stream: so much output of a job waits for its turn.
 
     def map(self, function: Callable[[T, Advance], R], items: Iterable[T], load: Workload = UNSAID) -> Iterator[R]:
-        """See `Executor`."""
         stop = threading.Event()
         advance = _advance(stop, load.on_bytes)
         if self.jobs == 1:
@@ -188,7 +187,6 @@ class Threads:
                 _end(pool, stop)
 
     def dumps(self, value: object) -> bytes:
-        """See `Executor`."""
         return pickle.dumps(value)
 
     def flat(self, function: Callable[[T], Iterator[R]], items: Iterable[T]) -> Iterator[R]:

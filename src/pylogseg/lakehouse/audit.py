@@ -260,7 +260,6 @@ def _cleaned(disk: Disk) -> set[str]:
 
 
 def _threads(work: Executor) -> Threads:
-    """Return threads of this machine."""
     return work if isinstance(work, Threads) else Threads(job_count(None))
 
 

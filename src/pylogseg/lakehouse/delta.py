@@ -65,21 +65,17 @@ class DeltaSink:
 
     @property
     def name(self) -> str:
-        """See `Sink`."""
         return f"delta:{self._path}"
 
     @property
     def folder(self) -> str:
-        """See `Sink`."""
         return self._folder
 
     @property
     def store(self) -> FileStore:
-        """See `Sink`."""
         return self._store
 
     def load(self, partitions: Iterable[int]) -> Ledger | None:
-        """See `Sink`."""
         is_there = DeltaTable.is_deltatable(self._path, self._options)
         self._table = DeltaTable(self._path, storage_options=self._options) if is_there else None
         return None if self._table is None else self._newest(list(partitions))
@@ -91,11 +87,9 @@ class DeltaSink:
 
     @property
     def is_there(self) -> bool:
-        """See `Sink`."""
         return self._table is not None
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
-        """See `Sink`."""
         try:
             DeltaTable.create(
                 self._path,
@@ -110,7 +104,6 @@ class DeltaSink:
             raise ConflictError(f"{self.name}: {error}") from error
 
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
-        """See `Sink`."""
         table = self._table
         if is_new and TOPIC_ID not in table.metadata().configuration:
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
@@ -122,7 +115,6 @@ class DeltaSink:
         return FilePlace(self.folder, files, Period(f"{DATE}=", is_date=True), self._store)
 
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
-        """See `Sink`."""
         table = self._table
         transactions = []
         for number, extent in ledger.partitions.items():
@@ -164,7 +156,6 @@ class DeltaSink:
         )
 
     def live(self, keys: pa.Table) -> Sequence[LiveFile]:
-        """See `Sink`."""
         features = {str(each) for each in self._table.protocol().reader_features or ()}
         if "deletionVectors" in features:
             raise RequestError(f"{self.name}: its files have deletion vectors, which are not read: write another table")
@@ -173,7 +164,6 @@ class DeltaSink:
         return [LiveFile(below(self._folder, unquote(row["path"])), tuple(row.values())) for row in rows]
 
     def offsets(self, first: dict[int, int]) -> Offsets:
-        """See `Sink`."""
         rows = self._table.to_pyarrow_dataset()
         wanted = pc.scalar(False)
         for number, offset in first.items():

@@ -44,24 +44,20 @@ class DuckLakeSink:
         self._changes: list[str] = []  # of columns, with the next commit
 
     def close(self) -> None:
-        """See `Sink`."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     @property
     def name(self) -> str:
-        """See `Sink`."""
         return f"ducklake:{self._file}/{self._table}"
 
     @property
     def folder(self) -> str:
-        """See `Sink`."""
         return f"{self._data}/main/{self._table}"
 
     @property
     def store(self) -> FileStore:
-        """See `Sink`."""
         return LOCAL
 
     def _run(self, statement: str, *values: Any) -> Any:
@@ -94,7 +90,6 @@ class DuckLakeSink:
         self._connection = connection
 
     def load(self, partitions: Iterable[int]) -> Ledger | None:
-        """See `Sink`."""
         if self._connection is None:
             self._attach()
         self._rollback()
@@ -117,11 +112,9 @@ class DuckLakeSink:
 
     @property
     def is_there(self) -> bool:
-        """See `Sink`."""
         return self._has(self._table)
 
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
-        """See `Sink`."""
         if not self._has_ledger():
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
         have = self._run(f"from lake.{_quoted(self._table)} limit 0").to_arrow_table().schema
@@ -157,7 +150,6 @@ class DuckLakeSink:
         return bool(self._rows(f"select 1 from lake.{LEDGERS} where name = ?", self._table))
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
-        """See `Sink`."""
         try:
             self._run("begin")
             if not self._has(LEDGERS):
@@ -175,7 +167,6 @@ class DuckLakeSink:
             self._connection.unregister("columns_of_rows")
 
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
-        """See `Sink`."""
         try:
             self._run("begin")
             gone = self._rows(f"delete from lake.{LEDGERS} where name = ? and ledger = ?", self._table, self._before)
@@ -201,12 +192,10 @@ class DuckLakeSink:
         self._before, self._changes = ledger.text, []
 
     def live(self, keys: pa.Table) -> int:
-        """See `Sink`."""
         self._connection.register("keys_that_go", keys)
         return int(self._rows(f"select count(*) from lake.{_quoted(self._table)} {_THAT_GO}")[0][0])
 
     def offsets(self, first: dict[int, int]) -> Offsets:
-        """See `Sink`."""
         wanted = " or ".join(f'(partition = {number} and "offset" >= {offset})' for number, offset in first.items())
         rows = self._run(f'select partition, "offset" from lake.{_quoted(self._table)} where {wanted or "false"}')
         return offsets_of(rows.to_arrow_table())

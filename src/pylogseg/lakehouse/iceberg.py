@@ -94,29 +94,24 @@ class IcebergSink:
             return cls(table, CATALOG_OF_FOLDER, where, layout)
 
     def close(self) -> None:
-        """See `Sink`."""
         self._catalog.close()
 
     @property
     def name(self) -> str:
-        """See `Sink`."""
         return self._name
 
     @property
     def folder(self) -> str:
-        """See `Sink`."""
         return f"{_path(self._table.io, self._table.location())}/data"
 
     @property
     def store(self) -> FileStore:
-        """See `Sink`."""
         location = self._table.location()
         if local_path(location)[1]:
             return LOCAL
         return ObjectFiles(self.name, functools.partial(_system, self._table.io, location))
 
     def load(self, partitions: Iterable[int]) -> Ledger | None:
-        """See `Sink`."""
         try:
             if self._place:
                 self._table = load_in_folder(self._catalog, self._identifier, self._place, self.name)
@@ -129,11 +124,9 @@ class IcebergSink:
 
     @property
     def is_there(self) -> bool:
-        """See `Sink`."""
         return self._table is not None
 
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
-        """See `Sink`."""
         table = self._table
         if is_new and TOPIC_ID not in table.properties:
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
@@ -160,7 +153,6 @@ class IcebergSink:
         return transaction
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
-        """See `Sink`."""
         try:
             self._create(schema, ledger)
         except Exception:  # another run makes the same at this moment, which catalogs say in many ways
@@ -180,7 +172,6 @@ class IcebergSink:
         made.commit_transaction()
 
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
-        """See `Sink`."""
         table = self._table
         transaction = self._transaction()
         if self._columns is not None and transaction.table_metadata.schema() != self._made:
@@ -220,7 +211,6 @@ class IcebergSink:
         )
 
     def live(self, keys: pa.Table) -> Sequence[LiveFile]:
-        """See `Sink`."""
         found = []
         for task in self._table.scan().plan_files():
             if task.delete_files:
@@ -232,7 +222,6 @@ class IcebergSink:
         return found
 
     def offsets(self, first: dict[int, int]) -> Offsets:
-        """See `Sink`."""
         names = tuple(leaf(self._layout, name) for name in ("partition", "offset"))
         wanted: BooleanExpression = AlwaysFalse()
         for number, offset in first.items():

@@ -49,12 +49,10 @@ class FolderFiles:
     """See `FileStore`."""
 
     def create(self, path: str) -> IO[bytes]:
-        """See `FileStore`."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         return create(Path(path))
 
     def close(self, file: IO[bytes]) -> int:
-        """See `FileStore`."""
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
@@ -62,24 +60,19 @@ class FolderFiles:
         return size
 
     def opened(self, path: str) -> Any:
-        """See `FileStore`."""
         return path
 
     def remove(self, path: str) -> None:
-        """See `FileStore`."""
         Path(path).unlink(missing_ok=True)
 
     def walk(self, folder: str) -> Iterator[str]:
-        """See `FileStore`."""
         for above, _, names in os.walk(folder):
             yield from (f"{above}/{name}" for name in names)
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
-        """See `FileStore`."""
         return [_size(path) for path in paths]
 
     def shared(self, folder: str) -> tuple[SharedFolder, ...]:
-        """See `FileStore`."""
         return (SharedFolder(folder),)
 
 
@@ -112,35 +105,29 @@ class ObjectFiles:
         return library_errors(f"{self._name}: {path}", operation)
 
     def create(self, path: str) -> IO[bytes]:
-        """See `FileStore`."""
         with self._told(path, "write"):
             file: IO[bytes] = self._system.open_output_stream(path)
             return file
 
     def close(self, file: IO[bytes]) -> int:
-        """See `FileStore`."""
         size = file.tell()
         file.close()
         return size
 
     def opened(self, path: str) -> Any:
-        """See `FileStore`."""
         with self._told(path, "open"):
             return self._system.open_input_file(path)
 
     def remove(self, path: str) -> None:
-        """See `FileStore`."""
         with self._told(path, "remove"), contextlib.suppress(FileNotFoundError):
             self._system.delete_file(path)
 
     def walk(self, folder: str) -> Iterator[str]:
-        """See `FileStore`."""
         with self._told(folder, "list"):
             found = self._system.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
         yield from (each.path for each in found if each.type is fs.FileType.File)
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
-        """See `FileStore`."""
         if not paths:
             return []
         with self._told(paths[0], "look for"):
@@ -148,7 +135,6 @@ class ObjectFiles:
         return [each.size if each.type is fs.FileType.File else None for each in found]
 
     def shared(self, folder: str) -> tuple[SharedFolder, ...]:
-        """See `FileStore`."""
         return ()
 
 

@@ -137,7 +137,6 @@ class _IndexedAborts:
         self.segments: list[LogSegment] = []  #: From the first one on that can hold such a batch.
 
     def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], None]:
-        """See `pylogseg.reading.transactions.Transactions.committed`."""
         kept = np.ones(len(rows), np.bool_)
         data = np.flatnonzero(rows.is_transactional & ~rows.is_control)
         if len(data):

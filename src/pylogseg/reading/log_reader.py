@@ -94,7 +94,6 @@ class LogReader:
 
     @property
     def name(self) -> str:
-        """See `LogFiles`."""
         return self.log.name
 
     @property

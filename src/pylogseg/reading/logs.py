@@ -47,11 +47,9 @@ class LogFiles(NamedTuple):
 
     @property
     def log_end_offset(self) -> int:
-        """See `LogSource`."""
         return end_offset(self.segments)
 
     def offset_of_time(self, timestamp_ms: int) -> int:
-        """See `LogSource`."""
         return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
 
     def losses(self, first_offset: int, end_offset: int) -> list[Gap]:

@@ -45,11 +45,9 @@ class KeyFilter(NamedTuple):
     key: bytes
 
     def range_of(self, log: LogSource) -> tuple[int, int]:
-        """See `Filter`."""
         return 0, OPEN_END
 
     def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]:
-        """See `Filter`."""
         columns = chunk.columns
         rows = np.flatnonzero(columns.key_size == len(self.key))
         # With equal size, containing the key means being equal to it.

@@ -139,7 +139,6 @@ class RetainedPiece:
     time_ms: int  #: Its greatest timestamp, or the file's time if no record has one.
 
     def largest_timestamp(self) -> int:
-        """See `RetainedPiece.time_ms`."""
         return self.time_ms
 
 

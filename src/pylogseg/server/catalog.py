@@ -104,13 +104,11 @@ class ReadOnlyLogs:
 
     @property
     def left_out(self) -> tuple[int, int]:
-        """See `LogOpener`."""
         skipping = None if self._overlays is None else self._overlays.skipping
         return (0, 0) if skipping is None else skipping.left_out
 
     @property
     def aborted(self) -> int:
-        """See `LogOpener`."""
         return 0 if self._overlays is None else sum(self._overlays.aborted.values())
 
     def close(self) -> None:

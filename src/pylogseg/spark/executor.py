@@ -154,7 +154,6 @@ class SparkExecutor:
             frame.unpersist()
 
     def dumps(self, value: object) -> bytes:
-        """See `Executor`."""
         data: bytes = cloudpickle.dumps(value)
         return data
 

@@ -65,7 +65,6 @@ class Patched:
         return len(data)
 
     def next_data(self, position: int) -> int:
-        """See `env.filesystem.next_data`."""
         return next_data(self._view, position)
 
     def _note(self, error: StorageError) -> None:

@@ -79,7 +79,6 @@ class ReadOnce(Objects):
         self._begin()
 
     def open(self, stored: Stored) -> FileView:
-        """See `Objects`."""
         found = self._open.get(stored.path)
         if found is not None:
             return found.opened()

@@ -300,7 +300,6 @@ class _Decided(LogFiles):
     __slots__ = ()
 
     def chunks(self, first_offset: int, end_offset: int, state: ReadState) -> Iterator[Chunk]:
-        """See `LogFiles`."""
         segments = list(self.segments)
         skips = state.reading.on_corrupt == "skip"
         outcomes = Transactions(segments, self.snapshots, first_offset, ends_stable=True, skips=skips)
