@@ -226,6 +226,29 @@ def packed(ranges: Iterable[Range], target: int, max_records: int = 0) -> Iterat
         yield tuple(task)
 
 
+def pack_pieces(pieces: Iterable[UncutRange], target: int, *, extra: int = 0, max_records: int = 0) -> Iterator[Task]:
+    """Cut pieces into parts of about the same size, and pack as many of them into each task as fit.
+
+    `extra` bytes count besides those of a piece; `max_records` are the most offsets of a task, 0 any number.
+    """
+    parts = (part for piece in pieces for whole in cut(piece, target, extra) for part in _capped(whole, max_records))
+    return packed(parts, target, max_records)
+
+
+def _capped(part: Range, max_records: int) -> Iterator[Range]:
+    """Cut a range into parts of at most this many offsets; any offset will do."""
+    count = max(1, -(-(part.end_offset - part.first_offset) // max_records)) if max_records else 1
+    for i in range(count):
+        first = part.first_offset + i * max_records
+        yield part._replace(
+            first_offset=first,
+            end_offset=min(part.end_offset, first + max_records) if max_records else part.end_offset,
+            start=part.start + part.size * i // count,
+            end=part.start + part.size * (i + 1) // count,
+            entry_offset=part.entry_offset if i == 0 else -1,
+        )
+
+
 @dataclass(frozen=True)
 class PlannedSegment(Segment):
     """A segment that was there when the plan was made."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from pylogseg.reading.ranges import OPEN_COST_BYTES, Extent, Range, Task, UncutRange, cut, packed, pieces
+from pylogseg.reading.ranges import OPEN_COST_BYTES, Extent, Task, pack_pieces, pieces
 from pylogseg.spark.logs import find_logs, plan_extents
 from pylogseg.spark.options import SourceOptions
 
@@ -51,29 +52,10 @@ def tasks_of(extents: Iterable[Extent], options: SourceOptions, *, cores: int = 
     target = _target(total, options, cores or os.cpu_count() or 1)
     # If a number of tasks was requested, the cost of opening counts as bytes, so that there are enough tasks.
     extra = OPEN_COST_BYTES if options.min_partitions else 0
-    ranges = (part for of_log in by_log for piece in of_log for part in _parts(piece, target, extra, options))
-    return list(packed(ranges, target, options.max_records))
-
-
-def _parts(piece: UncutRange, target: int, extra: int, options: SourceOptions) -> Iterator[Range]:
-    for part in cut(piece, target, extra):
-        yield from _capped(part, options.max_records)
+    whole = itertools.chain.from_iterable(by_log)
+    return list(pack_pieces(whole, target, extra=extra, max_records=options.max_records))
 
 
 def _target(total: int, options: SourceOptions, cores: int) -> int:
     target = min(options.range_bytes, max(SMALLEST_TARGET_BYTES, total // (_TASKS_PER_CORE * cores)))
     return min(target, max(1, total // options.min_partitions)) if options.min_partitions else target
-
-
-def _capped(part: Range, max_records: int) -> Iterator[Range]:
-    """Cut a range into parts of at most this many offsets; any offset will do."""
-    count = max(1, -(-(part.end_offset - part.first_offset) // max_records)) if max_records else 1
-    for i in range(count):
-        first = part.first_offset + i * max_records
-        yield part._replace(
-            first_offset=first,
-            end_offset=min(part.end_offset, first + max_records) if max_records else part.end_offset,
-            start=part.start + part.size * i // count,
-            end=part.start + part.size * (i + 1) // count,
-            entry_offset=part.entry_offset if i == 0 else -1,
-        )
