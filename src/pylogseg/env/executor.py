@@ -21,12 +21,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back, result_of
-from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError
+
+if TYPE_CHECKING:  # it takes as long to import as all else here
+    from pylogseg.env.shared import SharedFolder
 
 T = TypeVar("T")
 R = TypeVar("R")
