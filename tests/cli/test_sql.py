@@ -679,7 +679,7 @@ def test_a_count_by_headers_says_that_no_checksum_was_computed(examples: Path) -
 
 
 def test_the_files_between_a_query_and_the_decoder(examples: Path) -> None:
-    """Who follows a query opens these, in this order; a dispatcher and what starts threads are passed over."""
+    """Who follows a query opens these, in this order; a dispatcher, options and what starts threads are passed over."""
     root = Path(package.__file__).parent
     found: dict[str, None] = {}
 
@@ -701,7 +701,7 @@ def test_the_files_between_a_query_and_the_decoder(examples: Path) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
     assert row["last"] == 504
-    assert set(found) - {"cli/__init__.py", "env/executor.py", "env/interrupts.py"} == {
+    assert set(found) - {"cli/__init__.py", "cli/options.py", "env/executor.py", "env/interrupts.py"} == {
         "cli/sql.py",
         "tables/sql/session.py",
         "tables/opening.py",
