@@ -93,6 +93,41 @@ def test_a_narrower_question_is_a_new_one(examples: Path) -> None:
         whole.select("nothing")
 
 
+def test_a_filter_on_columns_that_are_not_selected(examples: Path) -> None:
+    whole = pylogseg.read(examples, "txn-a").where(pc.field("value") == b"committed")
+    expected = [(record.partition, record.offset) for record in whole]
+    assert 0 < len(expected) < 129
+    reader = whole.select("partition", "offset")
+    exits = {
+        "records": [(record.partition, record.offset) for record in reader],
+        "to_arrow": list(zip(*(column.to_pylist() for column in reader.to_arrow().columns), strict=True)),
+        "dataset": list(zip(*(column.to_pylist() for column in reader.dataset().to_table().columns), strict=True)),
+        "lazy": reader.lazy().collect().rows(),
+        "to_duckdb": reader.to_duckdb("log").sql("from log").fetchall(),
+    }
+    for name, found in exits.items():
+        assert found == expected, name
+    assert reader.count() == reader.dataset().count_rows() == len(expected)
+    assert reader.select("offset").where(OFFSET >= 100).where(pc.field("partition") == 0).count() == sum(
+        offset >= 100 for number, offset in expected if number == 0
+    )
+
+
+def test_ranges_only_become_narrower(examples: Path) -> None:
+    reader = pylogseg.read(examples, "codec-none-1", offset=(100, 200))
+    assert [r.offset for r in reader.where(offset=(150, 300))] == list(range(150, 200))
+    assert [r.offset for r in reader.where(offset=120).where(offset=(None, 123))] == [120, 121, 122]
+    assert keys(reader.where(offset=(300, 400))) == []
+    with pytest.raises(RequestError, match="counts from the end"):
+        reader.where(offset=-3)
+    times = [record.timestamp for record in reader]
+    middle = sorted(times)[50]
+    since = reader.where(timestamp=(middle, None))
+    assert sorted(r.timestamp for r in since) == sorted(time for time in times if time >= middle)
+    assert keys(since.where(timestamp=(None, middle))) == []
+    assert keys(since.where(timestamp=(0, None))) == keys(since)
+
+
 def test_each_reader_has_gaps_of_its_own(damaged: Path) -> None:
     reader = pylogseg.read(damaged, on_corrupt="skip")
     other = reader.select("offset")

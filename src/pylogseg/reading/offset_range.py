@@ -34,6 +34,20 @@ class OffsetRange(NamedTuple):
             raise RequestError(f"the range of offsets {first}:{end} ends before it begins")
         return self
 
+    def narrowed(self, other: OffsetRange) -> OffsetRange:
+        """Return the offsets that are in both ranges.
+
+        RequestError for two ranges of which one counts from the end: where they meet differs from log to log.
+        """
+        if OffsetRange() in (self, other):
+            return self if other == OffsetRange() else other
+        numbers = [number for number in (*self, *other) if number is not None]
+        if self.at_most is not None or other.at_most is not None or min(numbers) < 0:
+            raise RequestError("a range of offsets that counts from the end cannot be combined with another one")
+        first = max(self.first or 0, other.first or 0)
+        ends = [end for end in (self.end, other.end) if end is not None]
+        return OffsetRange(first, max(first, min(ends)) if ends else None)
+
     @property
     def has_end(self) -> bool:
         """True if records that are appended later are not in it."""

@@ -184,7 +184,8 @@ class LogScan:
     """The table of the records of logs as they were listed, up to where they ended when they were first asked for.
 
     Its rows are those of the scope's times, whatever a column can hold. The state's `gaps` get those of all scans,
-    each once. `names` are the columns; `typed` decodes some of them.
+    each once. `names` are the columns; `typed` decodes some of them. Each scan has a filter of its own; that of the
+    scope counts only if the table `filters_rows`, as where it is about other columns.
     """
 
     def __init__(
@@ -192,11 +193,12 @@ class LogScan:
         scope: ReadScope,
         names: Sequence[str],
         typed: ColumnDecoding | None = None,
+        *,
+        filters_rows: bool = False,
     ) -> None:
-        self._scope, self._names = scope, tuple(names)
+        self._scope, self._names, self._filters_rows = scope, tuple(names), filters_rows
         self.logs, self._state = cast("Sequence[LogFiles]", scope.logs), scope.state
-        #: Without a filter on rows: each scan has its own.
-        self.selection = replace(scope.selection, filter=None)
+        self.selection = scope.selection if filters_rows else replace(scope.selection, filter=None)
         self._typed = None if typed is None else typed.with_names(names)
         #: True if rows were counted by headers, without the check sums that were asked for.
         self.is_unchecked = False
@@ -211,7 +213,7 @@ class LogScan:
         self._segments: dict[str, Segment] = {}
 
     def __reduce__(self) -> Any:
-        return _unpickled, ((self._scope, self._names, self._typed), self._ends)
+        return _unpickled, ((self._scope, self._names, self._typed), self._filters_rows, self._ends)
 
     @property
     def name(self) -> str:
@@ -262,6 +264,9 @@ class LogScan:
         if not log.segments:
             return None
         first, stop = self.selection.range_of(log)
+        if self.selection.filter is not None:
+            wanted = self.selection.filter.range_of(log)
+            bounds = bounds._replace(first_offset=wanted[0], end_offset=wanted[1])
         first = first if self._state.ends_at_damage else max(first, bounds.first_offset)
         end = self._end(log, min(stop, bounds.end_offset))
         return Extent(log, first, end) if first < end or is_all_damage(log.segments, end) else None
@@ -359,7 +364,7 @@ class LogScan:
     def _are_told(self, columns: Sequence[str]) -> bool:
         """Check whether headers are enough for columns."""
         known = header_reader.COUNTED if self._state.reading.check_crc else header_reader.COLUMNS
-        is_all = not self.selection.has_times
+        is_all = not self.selection.has_times and self.selection.filter is None
         return is_all and self._state.reading.on_corrupt == "raise" and known.issuperset(columns)
 
     def _place(self, part: Range) -> tuple[FileSystem, str]:
@@ -473,7 +478,7 @@ def _is_folder(log: LogFiles) -> bool:
     return bool(log.segments) and log.path != log.segments[0].path
 
 
-def _unpickled(made: Any, ends: dict[str, LogEnd]) -> LogScan:
-    found = LogScan(*made)
+def _unpickled(made: Any, filters_rows: bool, ends: dict[str, LogEnd]) -> LogScan:
+    found = LogScan(*made, filters_rows=filters_rows)
     found._ends.update(ends)
     return found

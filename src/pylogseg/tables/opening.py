@@ -116,7 +116,8 @@ def open_table(
     if of != "records":
         return _other_table(of, disk, partition)
     reader = read(disk, None, partition, **how)
-    return reader.scan() if decoding is None else reader.decode(decoding, disk=whole).scan()
+    reader = reader if decoding is None else reader.decode(decoding, disk=whole)
+    return reader.scan(reader.columns)
 
 
 def _other_table(of: str, disk: Disk, partition: int | Sequence[int] | None) -> Table:

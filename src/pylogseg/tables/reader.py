@@ -21,7 +21,7 @@ from pylogseg.reading.logs import LogFiles, LogSource, topics_of
 from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.record import Record, records_of
-from pylogseg.reading.selection import Moment, selection_of
+from pylogseg.reading.selection import Moment, Selection, selection_of
 from pylogseg.reading.state import IsolationLevel, OnCorrupt, Reading
 from pylogseg.walker.gaps import Gap
 
@@ -142,7 +142,7 @@ class Reader:
             Such as ``pyarrow.compute.field("offset") >= 5``; of a reader that decodes, also about fields of the value:
             ``pyarrow.compute.field("value", "id") == 7``.
         topic, partition, offset, timestamp
-            As for `read`. A range of offsets or of timestamps takes the place of an earlier one.
+            As for `read`.
 
         Raises
         ------
@@ -153,10 +153,9 @@ class Reader:
         if topic is not None or partition is not None:
             scope = scope._replace(logs=_chosen(scope.logs, PartitionChoice.of(topic, partition)))
         if offset is not None:
-            changes["offsets"] = OffsetRange.of(offset)
+            changes["offsets"] = scope.selection.offsets.narrowed(OffsetRange.of(offset))
         if timestamp is not None:
-            times = selection_of(None, timestamp)
-            changes.update(since=times.since, until=times.until)
+            changes.update(_narrowed_times(scope.selection, selection_of(None, timestamp)))
         if filter is not None:
             filter = filter if self._filter is None else self._filter & filter
         return self._with(scope._replace(selection=replace(scope.selection, **changes)), filter=filter)
@@ -328,7 +327,9 @@ class Reader:
         if selection.latest or selection.limit is not None:
             raise RequestError("a dataset has no limit and no latest records: use batches(), or let the engine do it")
         self.gaps.clear()
-        return TableDataset(self.scan(), self._filter)
+        if self._is_filtered_by_others:
+            return TableDataset(self.scan(self.columns, filters_rows=True))
+        return TableDataset(self.scan(self.columns), self._filter)
 
     def count(self) -> int:
         """Return the number of records; those without a filter and a range of times by the headers of their batches.
@@ -338,7 +339,11 @@ class Reader:
         selection = self.scope.selection
         if selection.latest or selection.limit is not None or not self._has_files:
             return sum(len(chunk.columns) for chunk in self.chunks())
-        return self.dataset().count_rows()
+        whole = self._with(columns=DATASET_COLUMNS)
+        try:
+            return whole.dataset().count_rows()
+        finally:
+            self.gaps[:] = whole.gaps
 
     def plan(self, target_bytes: int = TASK_BYTES) -> list[Task]:
         """Return the ranges of segments that a reading needs, as tasks of about so many bytes; no record is read."""
@@ -378,14 +383,26 @@ class Reader:
     def _has_files(self) -> bool:
         return all(isinstance(log, LogFiles) for log in self.scope.logs)
 
-    def scan(self) -> LogScan:
-        """Return the table of the records, with the columns of a dataset: for who scans by tasks."""
+    @property
+    def _is_filtered_by_others(self) -> bool:
+        """True if the filter is about columns that are not selected; RequestError if these are decoded."""
+        if self._filter is None or self.columns is None:
+            return False
+        from pylogseg.reading.filters import fields_of
+
+        others = [name for name in fields_of([self._filter], DATASET_COLUMNS) if name not in self.columns]
+        if others and self._decoding is not None:
+            raise RequestError(f"the filter is about {others[0]}: select it, too")
+        return bool(others)
+
+    def scan(self, columns: Sequence[str] | None = None, *, filters_rows: bool = False) -> LogScan:
+        """Return the table of the records, by default with all columns, for who scans by tasks; see `LogScan`."""
         from pylogseg.reading.scan import LogScan
 
         if not self._has_files:
             raise RequestError("a log that this program writes has no plan: use batches(), or read its folder")
-        names = DATASET_COLUMNS if self.columns is None else self.columns
-        return LogScan(self.scope, names, self._typed(names))
+        names = DATASET_COLUMNS if columns is None else columns
+        return LogScan(self.scope, names, self._typed(names), filters_rows=filters_rows)
 
     def _typed(self, names: Sequence[str]) -> TypedBatches | None:
         """Choose the schemas for some columns."""
@@ -534,6 +551,14 @@ def _row_filter(filter: Any, decoding: Decoding | None) -> Any:
     from pylogseg.reading.bounds import ArrowFilter
 
     return ArrowFilter(filter)
+
+
+def _narrowed_times(earlier: Selection, later: Selection) -> dict[str, int | None]:
+    """Return the range of timestamps that is in two, as fields of a selection; an empty one has no record."""
+    starts = [since for since in (earlier.since, later.since) if since is not None]
+    ends = [until for until in (earlier.until, later.until) if until is not None]
+    since, until = max(starts, default=None), min(ends, default=None)
+    return {"since": since, "until": until if since is None or until is None else max(since, until)}
 
 
 def _chosen(logs: Sequence[LogSource], choice: PartitionChoice) -> list[LogSource]:
