@@ -168,6 +168,14 @@ def test_decoded(tmp_path: Path) -> None:
         orders.batches(views=True)
 
 
+def test_a_quiet_hour_has_the_columns_of_others(tmp_path: Path) -> None:
+    root = write_orders(tmp_path, 5)
+    orders = pylogseg.read(root, "orders").decode(registry=root / "schemas")
+    quiet = orders.where(timestamp=(2**42, None))
+    assert quiet.to_arrow() == orders.to_arrow().slice(0, 0)
+    assert quiet.lazy().collect().is_empty()
+
+
 def test_a_plan_says_why(examples: Path) -> None:
     reader = pylogseg.read(examples, "txn-a", offset=(0, 100))
     reasons = {row.path.rsplit("/", 1)[1]: row.reason for row in reader.explain().segments if row.partition == 0}

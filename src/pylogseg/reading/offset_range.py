@@ -34,7 +34,7 @@ class OffsetRange(NamedTuple):
             raise RequestError(f"the range of offsets {first}:{end} ends before it begins")
         return self
 
-    def narrowed(self, other: OffsetRange) -> OffsetRange:
+    def narrow(self, other: OffsetRange) -> OffsetRange:
         """Return the offsets that are in both ranges.
 
         RequestError for two ranges of which one counts from the end: where they meet differs from log to log.

@@ -153,9 +153,9 @@ class Reader:
         if topic is not None or partition is not None:
             scope = scope._replace(logs=_chosen(scope.logs, PartitionChoice.of(topic, partition)))
         if offset is not None:
-            changes["offsets"] = scope.selection.offsets.narrowed(OffsetRange.of(offset))
+            changes["offsets"] = scope.selection.offsets.narrow(OffsetRange.of(offset))
         if timestamp is not None:
-            changes.update(_narrowed_times(scope.selection, selection_of(None, timestamp)))
+            changes.update(_narrow_times(scope.selection, selection_of(None, timestamp)))
         if filter is not None:
             filter = filter if self._filter is None else self._filter & filter
         return self._with(scope._replace(selection=replace(scope.selection, **changes)), filter=filter)
@@ -411,8 +411,16 @@ class Reader:
         from pylogseg.values.decoding import typed_batches
 
         logs = cast("Sequence[LogFiles]", self.scope.logs)
-        looked_at = self.scope._replace(state=replace(self.scope.state, gaps=[]))
-        return typed_batches(self._decoding, cast("Disk", self._disk), topics_of(logs), names, looked_at.chunks)
+        return typed_batches(self._decoding, cast("Disk", self._disk), topics_of(logs), names, self._first_chunks)
+
+    def _first_chunks(self) -> Iterator[Chunk]:
+        """Yield the selected records, or without any those of the whole logs: they name the same schemas."""
+        is_empty = True
+        for chunk in self.scope._replace(state=replace(self.scope.state, gaps=[])).chunks():
+            is_empty = False
+            yield chunk
+        if is_empty:
+            yield from ReadScope.of(self.scope.logs, reading=self.scope.state.reading).chunks()
 
 
 def read(
@@ -553,7 +561,7 @@ def _row_filter(filter: Any, decoding: Decoding | None) -> Any:
     return ArrowFilter(filter)
 
 
-def _narrowed_times(earlier: Selection, later: Selection) -> dict[str, int | None]:
+def _narrow_times(earlier: Selection, later: Selection) -> dict[str, int | None]:
     """Return the range of timestamps that is in two, as fields of a selection; an empty one has no record."""
     starts = [since for since in (earlier.since, later.since) if since is not None]
     ends = [until for until in (earlier.until, later.until) if until is not None]
