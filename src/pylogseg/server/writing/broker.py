@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,35 +15,31 @@ from pylogseg.disk.disk import Disk
 from pylogseg.env.remote import without_login
 from pylogseg.errors import ClosedError, PylogsegError, RequestError
 from pylogseg.server import codes
+from pylogseg.server.acls import Authorizer
 from pylogseg.server.catalog import INTERNAL, TopicDefaults
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.committed import Offsets
+from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.connection import Limits
+from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server, bound
 from pylogseg.server.service import Service
 from pylogseg.server.sessions import FetchSessions
+from pylogseg.server.writing.access import AclRights
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.control import Control, ReceivedRequest, RequestFilter
 from pylogseg.server.writing.handlers import WRITING
+from pylogseg.server.writing.journal import LoadedGroups, OffsetsJournal, TransactionsJournal
 from pylogseg.server.writing.memory import memory_topics
 from pylogseg.server.writing.topics import Topics
+from pylogseg.server.writing.transaction_coordinator import TransactionCoordinator
 from pylogseg.server.writing.writer import Writing
+from pylogseg.values.internal.cluster import GROUP_RESOURCE
 
 if TYPE_CHECKING:
     from pylogseg.log.append_result import Appended
     from pylogseg.reading.record import Record
     from pylogseg.reading.state import IsolationLevel
-import itertools
-import secrets
-
-from pylogseg.server.acls import Authorizer
-from pylogseg.server.committed import CommittedOffsets
-from pylogseg.server.group_coordinator import GroupCoordinator
-from pylogseg.server.writing.access import AclRights
-from pylogseg.server.writing.journal import LoadedGroups, OffsetsJournal, TransactionsJournal
-from pylogseg.server.writing.transaction_coordinator import TransactionCoordinator
-from pylogseg.values.internal.cluster import GROUP_RESOURCE
 
 #: As a broker's ``socket.request.max.bytes``.
 REQUEST_BYTES = 100 << 20
