@@ -10,13 +10,13 @@ import pyarrow as pa
 from pylogseg.errors import RequestError
 from pylogseg.reading.selection import Moment
 from pylogseg.tables.reader import Path, Reader, ReadKeywords, Source, read
-from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice
-from pylogseg.values.schemas.store import Schemas
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pylogseg.tables.polars import LazyFrame
+    from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice
+    from pylogseg.values.schemas.store import Schemas
 
 
 def read_arrow(
