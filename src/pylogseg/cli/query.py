@@ -45,8 +45,7 @@ class Query:
     key: str | None = None  #: As it was given; `with_key` makes a filter of it.
 
     def __post_init__(self) -> None:
-        if self.selection.latest and self.reading.control:
-            raise RequestError("latest=True (--latest) cannot be combined with control=True (--control)")
+        self.selection.check(self.reading)
         #: Of all readers: they share the throttle.
         self.state: ReadState = self.reading.start(
             scratch=Scratch, first_window_bytes=self.selection.first_window_bytes

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pylogseg.errors import RequestError
 from pylogseg.reading.logs import LogFiles, LogSource
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.partition import Chunk
@@ -39,11 +38,9 @@ class ReadScope(NamedTuple):
         cls, logs: Sequence[LogSource], selection: Selection | None = None, reading: Reading | None = None
     ) -> ReadScope:
         """Return the scope of a new reading, by default of all records."""
-        selection = selection or Selection()
-        state = (reading or Reading()).start(first_window_bytes=selection.first_window_bytes)
-        if selection.latest and state.reading.control:
-            raise RequestError("latest=True (--latest) cannot be combined with control=True (--control)")
-        return cls(logs, selection, state)
+        selection, reading = selection or Selection(), reading or Reading()
+        selection.check(reading)
+        return cls(logs, selection, reading.start(first_window_bytes=selection.first_window_bytes))
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the records in the order of logs and offsets, a part of a segment at a time; no chunk is empty."""

@@ -22,7 +22,7 @@ from pylogseg.reading.logs import LogFiles, LogSource, logs_of
 from pylogseg.reading.offset_range import OPEN_END, OffsetRange, pair_of
 from pylogseg.reading.options import check_options, option
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.state import ReadState
+from pylogseg.reading.state import Reading, ReadState
 from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES
 
 Moment = int | datetime.datetime
@@ -102,6 +102,11 @@ class Selection:
             raise RequestError(
                 f"a map of {self.latest_memory_bytes} bytes is too small: give it {LEAST_MEMORY_BYTES} or more"
             )
+
+    def check(self, reading: Reading) -> None:
+        """Raise RequestError if records cannot be selected so in a reading."""
+        if self.latest and reading.control:
+            raise RequestError("latest=True (--latest) cannot be combined with control=True (--control)")
 
     @property
     def times(self) -> tuple[int | None, int | None]:
