@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,8 +82,8 @@ def test_each_line_is_an_object(
         assert pylogseg("lake", examples, "txn-a", f"delta:{words['T']}", "--to-end").code == 0
     if command in ("move", "restore"):
         (tmp_path / "o").mkdir()
-    path = [words.get(word, word).replace("D/", f"{examples}/").replace("delta:O", f"delta:{tmp_path / 'o'}")
-            for word in line.split()]  # fmt: skip
+    # The letters stand for places where they are a word, or a part of one that a slash or a colon ends.
+    path = ["".join(words.get(part, part) for part in re.split("([/:])", word)) for word in line.split()]
     done = pylogseg(command, *path, "--json")
     assert done.rows, done.err
     assert all(isinstance(row, dict) for row in done.rows)

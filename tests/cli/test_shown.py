@@ -100,7 +100,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_nothing_that_a_terminal_acts_on(hostile: Path, line: str) -> None:
-    words = [word.replace("D", str(hostile)) if word[0] == "D" else word for word in line.split()]
+    words = [word.replace("D", str(hostile), 1) if word[0] == "D" else word for word in line.split()]
     out = on_terminal(*words)
     assert out
     out = re.sub(rb"\x1b\[(\?25[lh]|2K|1A|(?!41)[0-9;]*m)|\r", b"", out)  # of rich
