@@ -91,6 +91,8 @@ def test_a_narrower_question_is_a_new_one(examples: Path) -> None:
         whole.where(pc.field("nothing") == 1)
     with pytest.raises(RequestError, match="nothing"):
         whole.select("nothing")
+    with pytest.raises(RequestError, match="no column"):
+        whole.select()
 
 
 def test_a_filter_on_columns_that_are_not_selected(examples: Path) -> None:
@@ -186,6 +188,8 @@ def test_a_plan_says_why(examples: Path) -> None:
     late = reader.where(timestamp=(2**42, None)).explain()
     assert {row.reason for row in late.segments} <= {"no offset of the range", "no timestamp of the range"}
     assert late.read_bytes == 0
+    behind = pylogseg.read(examples, "txn-a", offset=(10**6, None)).explain()
+    assert {row.reason for row in behind.segments} == {"no offset of the range"}
     other = reader.where(pc.field("partition") == 1).explain()
     assert "the filter leaves out the partition" in {row.reason for row in other.segments}
     assert str(other).splitlines()[-1] == other.summary

@@ -52,7 +52,8 @@ def explain(table: LogScan, filter: Any) -> Explanation:
     selection, rows = table.selection, list[ExplainedSegment]()
     left = {log.path for log, _ in bounded(table.logs, filter, table.schema)}
     for log in table.logs:
-        extent = Extent(log, *selection.range_of(log))
+        first, end = selection.range_of(log)
+        extent = Extent(log, first, min(end, log.log_end_offset) if log.segments else end)
         until = None if selection.until is None else selection.until - 1
         in_offsets = _paths([share.segment for share in shares(extent)])
         in_times = {piece.range.path for piece in pieces(extent, selection.since, until)}

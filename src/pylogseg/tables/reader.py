@@ -123,6 +123,8 @@ class Reader:
 
         In a `Record`, payloads that are not among them are None or empty. Other columns are not decoded.
         """
+        if not columns:
+            raise RequestError("select names no column: a stream without columns has no rows; count() counts them")
         return self._with(columns=columns)
 
     def where(
