@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class Once:
-    """What a function returns, which is called once, by the first thread that asks."""
+    """The result of a function, which the first thread that asks calls, once."""
 
     def __init__(self, find: Callable[[], Any]) -> None:
         self._find, self._lock, self._found = find, threading.Lock(), None
@@ -507,7 +507,7 @@ def begins_like_log(head: bytes) -> bool:
 def check_is_log(files: FileSystem, path: str) -> None:
     """Refuse a file that is no log, by its name or, if no broker gives such a name, by its first bytes.
 
-    What cannot be opened is left to the reader; packed files too, which it explains.
+    A file that cannot be opened is left to the reader, and so is a packed file, which the reader explains.
     """
     name = parse_file_name(files.split(path)[1])
     if name.kind.holds_batches:

@@ -39,7 +39,7 @@ class Sent(NamedTuple):
     Attributes
     ----------
     bytes : int
-        Of whole batches; 0 at the end of the log.
+        Size of the whole batches that were sent; 0 at the end of the log.
     next_offset : int
         The offset to continue with.
     aborted : list of (int, int) or None

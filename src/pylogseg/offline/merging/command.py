@@ -78,7 +78,7 @@ class Age(NamedTuple):
 
 
 def _in_sync(known: Known | None) -> Sequence[Sequence[int]]:
-    """Who had all that was committed, and who was last known to have it."""
+    """Return the brokers that had all committed records, and those that were last known to have them."""
     return [(), ()] if known is None else [(*known.isr, *known.elr), known.last_known_elr]
 
 
