@@ -13,8 +13,8 @@ from pylogseg.cli.outcomes import end_with_outcome, print_parts
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
+from pylogseg.lakehouse.audit import FROM_THE_END, opened
 from pylogseg.lakehouse.audit import audit as compare
-from pylogseg.lakehouse.audit import opened
 from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
 from pylogseg.lakehouse.audit_result import PartitionAudit
 from pylogseg.lakehouse.foreign import ForeignTable, TableFinding
@@ -149,7 +149,7 @@ def audit(
             decoding=decoding_of(which, given) if which else None,
             preset=preset,
             dead_letters=tables[1] if len(tables) > 1 else None,
-            offset=_range_of(offsets),
+            offset=(offsets or OffsetRange()).absolute(FROM_THE_END),
             executor=executor,
             on_bytes=advance,
             **reading.keywords,
@@ -173,15 +173,6 @@ def _check_names(chosen: common.Chosen, topics: tuple[str, ...]) -> None:
                     f"{name} is a topic, and partition {other.partition} of the topic {other.topic}: write --topic "
                     f"{name}, or --topic {other.topic} --partition {other.partition}"
                 )
-
-
-def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
-    if offsets is None:
-        return None, None
-    first, end, at_most = offsets
-    if (first or 0) < 0 or (end or 0) < 0:
-        raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
-    return first, end if at_most is None else (first or 0) + at_most
 
 
 def _size(table: ForeignTable) -> int:

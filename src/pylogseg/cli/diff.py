@@ -19,6 +19,7 @@ from pylogseg.offline.comparing import diff as compare
 from pylogseg.reading.offset_range import OffsetRange, parse_offsets
 from pylogseg.reading.state import Reading
 
+_FROM_THE_END = "diff does not accept offsets from the end, which differ between the sides: give absolute offsets"
 _EPILOG = r"""\b
 Examples:
   pylogseg diff /data/kafka /backup/kafka               all partitions
@@ -103,7 +104,7 @@ def diff(
             [*names, *topic] or None,
             list(partition) or None,
             mode=mode,
-            offset=_range_of(offsets),
+            offset=(offsets or OffsetRange()).absolute(_FROM_THE_END),
             common=in_common,
             from_log_start=from_log_start,
             max_ranges=max_ranges,
@@ -120,17 +121,6 @@ def diff(
     if as_json and not quiet:
         print_part(found, as_json)
     click.get_current_context().exit(found.exit_code)
-
-
-def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
-    if offsets is None:
-        return None, None
-    first, end, at_most = offsets
-    if (first or 0) < 0 or (end or 0) < 0:
-        raise RequestError(
-            "diff does not accept offsets from the end, which differ between the sides: give absolute offsets"
-        )
-    return first, end if at_most is None else (first or 0) + at_most
 
 
 def _size(disk: Disk) -> int:

@@ -69,7 +69,7 @@ def reading_options(*names: str, text: str = "counts as damaged", **defaults: An
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def collected(**given: Any) -> Any:
-            return function(reading=Reading.of({name: given.pop(name) for name in names}), **given)
+            return function(reading=Reading(**{name: given.pop(name) for name in names}), **given)
 
         add = [question_option(name, text, defaults.get(name)) for name in names]
         return common.decorated(cast("F", collected), add)

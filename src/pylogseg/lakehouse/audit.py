@@ -62,6 +62,7 @@ _END = OPEN_END - 1
 _NONE_DEAD = np.zeros(1, np.bool_)
 
 Key = tuple[str, int]
+FROM_THE_END = "audit does not accept offsets from the end, which move: give absolute offsets"
 
 
 def audit(
@@ -151,9 +152,7 @@ def audit(
         If the table cannot be opened, or the log cannot be listed.
     """
     first, end = offset
-    OffsetRange(first, end).check()
-    if (first or 0) < 0 or (end or 0) < 0:
-        raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
+    OffsetRange(first, end).check().absolute(FROM_THE_END)
     if quick and offset != (None, None):
         raise RequestError("quick compares whole files: it cannot be combined with a range of offsets")
     given = {"schema": schema, "registry": registry}

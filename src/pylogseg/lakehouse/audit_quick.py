@@ -8,7 +8,7 @@ double in the same stretch are not seen, nor is what a row holds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -265,7 +265,7 @@ class _PartitionCount:
         scope = ReadScope.of(
             logs,
             Selection(offsets=OffsetRange(first, end)),
-            replace(Reading(), isolation_level=level, check_crc=False),
+            Reading(level, check_crc=False),
         )
         for batch in record_stream(scope, ["offset"]):
             yield batch.column(0).to_numpy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -57,7 +56,7 @@ def _is_same(tables: Iterable[pa.RecordBatch], folder: str, timestamp_type: str)
     types: list[npt.NDArray[np.bool_]] = []
     try:
         (log,) = logs_of(open_dir(folder))
-        reader = LogReader.of(log, Selection(), replace(Reading(), control=True).start())
+        reader = LogReader.of(log, Selection(), Reading(control=True).start())
         there = Side(chunk.columns for chunk in reader.chunks())
         wanted = Side(_columns(tables, timestamp_type, types))
         while (limit := min((side.last_offset for side in (there, wanted) if side.fill()), default=None)) is not None:

@@ -380,8 +380,9 @@ class EmbeddedLog:
         CorruptionError
             While iterating.
         """
-        keywords = {"isolation_level": isolation_level, "control": control, "check_crc": check_crc}
-        reading = Reading.of({**keywords, "max_decompressed_bytes": max_decompressed_bytes})
+        reading = Reading(
+            isolation_level, control=control, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes
+        )
         selection = selection_of(
             offset,
             timestamp,
@@ -433,8 +434,9 @@ class EmbeddedLog:
             While iterating.
         """
         self._state.check_usable()
-        keywords = {"isolation_level": isolation_level, "control": control, "check_crc": check_crc}
-        reading = Reading.of({**keywords, "max_decompressed_bytes": max_decompressed_bytes})
+        reading = Reading(
+            isolation_level, control=control, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes
+        )
         return Follower(self.ownership, offset, timeout, reading.start(), columns)
 
     def send_to(

@@ -48,6 +48,12 @@ class OffsetRange(NamedTuple):
         ends = [end for end in (self.end, other.end) if end is not None]
         return OffsetRange(first, max(first, min(ends)) if ends else None)
 
+    def absolute(self, refusal: str) -> tuple[int | None, int | None]:
+        """Return both ends; RequestError with a text if one counts from the end of a log."""
+        if (self.first or 0) < 0 or (self.end or 0) < 0:
+            raise RequestError(refusal)
+        return self.first, self.end if self.at_most is None else (self.first or 0) + self.at_most
+
     @property
     def has_end(self) -> bool:
         """True if records that are appended later are not in it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from typing import Any, NamedTuple
 
@@ -48,11 +47,3 @@ def check_options(value: Any) -> None:
     """Raise RequestError for the first option of a dataclass that has a value which it cannot have."""
     for name, (_, declared) in options_of(value).items():
         declared.check(name, getattr(value, name))
-
-
-def check_keywords(kind: Any, given: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
-    """Raise TypeError, as Python does, for a keyword that is no option of a dataclass, or not among the allowed."""
-    names = allowed or tuple(options_of(kind))
-    for name in given:
-        if name not in names:
-            raise TypeError(f"unexpected keyword argument {name!r}; there are: {', '.join(names)}")

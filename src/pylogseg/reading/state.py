@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
@@ -17,7 +17,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.escape import printable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.format.scratch import Scratch
-from pylogseg.reading.options import check_keywords, check_options, option, options_of
+from pylogseg.reading.options import check_options, option, options_of
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, WINDOW_BYTES
 
@@ -108,12 +108,6 @@ class Reading:
 
     def __post_init__(self) -> None:
         check_options(self)
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any], *allowed: str) -> Reading:
-        """Return the reading of some keywords; TypeError for one that is not allowed (all are, if none is named)."""
-        check_keywords(cls, given, allowed)
-        return cls(**given)
 
     @property
     def keywords(self) -> dict[str, Any]:

@@ -238,8 +238,8 @@ def export(
     executor, storage = take_executor(spark, how), how.get("storage_options")
     target, layout = out if "://" in out else os.path.abspath(out), Form(form, tuple(columns), compression)
     selection = Selection(since=since, until=until)
-    keywords = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
-    state = Reading.of({**keywords, "max_decompressed_bytes": max_decompressed_bytes}).start(scratch=Scratch)
+    reading = Reading(isolation_level, on_corrupt, max_decompressed_bytes=max_decompressed_bytes)
+    state = reading.start(scratch=Scratch)
     chosen, disk = take_choice(choice, how), open_dir(path, **how)
     logs = logs_of(disk.select(*chosen.arguments))
     into = storage if out_storage_options is None else out_storage_options

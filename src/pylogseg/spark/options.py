@@ -404,7 +404,7 @@ def _reading(values: _Values) -> Reading:
             chosen[name] = values.read(declared.spark, _PARSERS[declared.parse or str(of.type)], of.default)
     if "isolation_level" not in chosen:
         chosen["isolation_level"] = values.read("kafka.isolation.level", _level, "read_uncommitted")
-    return Reading.of(chosen)
+    return Reading(**chosen)
 
 
 def _level(text: str) -> str:

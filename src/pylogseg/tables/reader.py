@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pylogseg.disk.choice import PartitionChoice, whole_number
 from pylogseg.disk.disk import Disk, Partition
@@ -22,7 +22,7 @@ from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.record import Record, records_of
 from pylogseg.reading.selection import Moment, Selection, selection_of
-from pylogseg.reading.state import IsolationLevel, OnCorrupt, Reading
+from pylogseg.reading.state import IsolationLevel, OnCorrupt, Reading, ReadingKeywords
 from pylogseg.walker.gaps import Gap
 
 if TYPE_CHECKING:
@@ -55,20 +55,13 @@ _SCRATCH: dict[bool | str, Callable[[], Scratch] | None] = {
 TASK_BYTES = 64 << 20
 
 
-class ReadKeywords(TypedDict, total=False):
+class ReadKeywords(ReadingKeywords, total=False):
     """Keywords of `read` that its other forms hand on."""
 
-    isolation_level: IsolationLevel
-    on_corrupt: OnCorrupt
     columns: Sequence[str] | None
     filter: Any
     jobs: int | None
-    control: bool
-    check_crc: bool
     from_log_start: bool
-    max_decompressed_bytes: int
-    max_bytes_per_second: float | None
-    drop_behind: bool
     latest: bool
     tombstones: bool
     latest_memory_bytes: int

@@ -8,7 +8,6 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk
@@ -350,7 +349,7 @@ class Broker(Server):
         is_committed = isolation_level == "read_committed"
         ends = [each.last_stable_offset if is_committed else each.high_watermark for each in logs]
         sources = [OpenLog(log, end) for log, end in zip(logs, ends, strict=True)]
-        scope = ReadScope.of(sources, reading=replace(Reading(), isolation_level=isolation_level))
+        scope = ReadScope.of(sources, reading=Reading(isolation_level))
         return [record for chunk in scope.chunks() for record in records_of(chunk)]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:

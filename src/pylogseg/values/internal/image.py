@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -292,7 +292,7 @@ def _snapshots(partition: Partition, end_offset: int | None) -> list[tuple[int, 
 
 def _chunks(of: Segment | Partition, selection: Selection) -> Iterator[Chunk]:
     """Yield the records of a log, or of one file, control records too."""
-    return ReadScope.of(selection.logs(_alone(of)), selection, replace(Reading(), control=True)).chunks()
+    return ReadScope.of(selection.logs(_alone(of)), selection, Reading(control=True)).chunks()
 
 
 def _is_older(snapshot: Segment, until_ms: int) -> bool:
