@@ -50,7 +50,7 @@ from pylogseg.lakehouse.source_losses import source_losses, vanished_topics
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, pack_pieces, pieces
+from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, pieces, plan_tasks
 from pylogseg.reading.state import COMMITTED, IsolationLevel, Reading
 from pylogseg.tables.reader import Path
 from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
@@ -639,7 +639,7 @@ def _commits(
     """Yield the tasks of each commit, and what the table has of the partitions after it."""
     total = sum(piece.range.size for piece in whole)
     target = min(options.file_bytes, max(total // max(jobs, 1), _LEAST_TASK_BYTES))
-    tasks = pack_pieces(whole, target)
+    tasks = plan_tasks(whole, target)
     most = min(options.commit_bytes, LATEST_BYTES) if options.latest else options.commit_bytes
     group: list[Task] = []
     size = 0

@@ -13,6 +13,7 @@ import datetime
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -210,38 +211,45 @@ def known_of(log: LogFiles) -> Any:
     return of_log(log.segments[0].topic, log.segments[0].partition) if log.segments else pc.scalar(True)
 
 
-def ranges_of(found: Sequence[UncutRange], filter: Any, schema: pa.Schema, target_bytes: int) -> list[Range]:
-    """Return the ranges of pieces of a log that may have matching records, of about so many bytes."""
-    whole = [piece.range for piece in found]
-    is_cut = filter is not None and bool(whole) and bool(fields_of([filter], ("offset",)))
-    if not is_cut or not matching(~filter, [guarantee_of(whole)], schema):  # all of it matches
-        return [part for piece in found for part in cut(piece, target_bytes)]
-    return list(_joined(_matching_ranges(found, filter, schema), target_bytes))
+@dataclass(frozen=True)
+class Narrowing:
+    """A filter that leaves out ranges of offsets, for `pylogseg.reading.ranges.plan_tasks`."""
 
+    filter: Any
+    schema: pa.Schema
+    fields: Sequence[str] = ("offset",)  #: The columns that ranges of offsets tell something of.
+    guarantee: Callable[[Sequence[Range]], Any] = guarantee_of  #: What is true of all rows of ranges in a row.
 
-def _matching_ranges(pieces: Sequence[UncutRange], filter: Any, schema: pa.Schema) -> list[Range]:
-    """The ranges of pieces that a filter leaves, cut as finely as that leaves something out."""
-    found = [piece._replace(offset_index=piece.offset_index or offset_index(piece.segment)) for piece in pieces]
-    by_path = {piece.range.path: piece for piece in found}
-    parts = [piece.range for piece in found]
-    while True:
-        size = sum(part.size for part in parts)
-        fine = max(_FINE_BYTES, size // _PARTS)
-        finer = [less for part in parts for less in cut(by_path[part.path]._replace(range=part), fine)]
-        parts = _narrowed(finer, filter, schema)
-        if len(parts) == len(finer) or fine == _FINE_BYTES:
-            return parts
+    def __call__(self, pieces: Sequence[UncutRange], target_bytes: int) -> list[Range]:
+        """Return the ranges of pieces of a log that may have matching rows, of about so many bytes."""
+        ranges = [piece.range for piece in pieces]
+        is_cut = self.filter is not None and bool(ranges) and bool(fields_of([self.filter], self.fields))
+        if not is_cut or not matching(~self.filter, [self.guarantee(ranges)], self.schema):  # all of it matches
+            return [part for piece in pieces for part in cut(piece, target_bytes)]
+        return list(_joined(self._matching(pieces), target_bytes))
 
+    def _matching(self, pieces: Sequence[UncutRange]) -> list[Range]:
+        """The ranges of pieces that a filter leaves, cut as finely as that leaves something out."""
+        pieces = [piece._replace(offset_index=piece.offset_index or offset_index(piece.segment)) for piece in pieces]
+        by_path = {piece.range.path: piece for piece in pieces}
+        ranges = [piece.range for piece in pieces]
+        while True:
+            size = sum(part.size for part in ranges)
+            fine = max(_FINE_BYTES, size // _PARTS)
+            finer = [less for part in ranges for less in cut(by_path[part.path]._replace(range=part), fine)]
+            ranges = self._left(finer)
+            if len(ranges) == len(finer) or fine == _FINE_BYTES:
+                return ranges
 
-def _narrowed(parts: list[Range], filter: Any, schema: pa.Schema) -> list[Range]:
-    """The ranges that a filter leaves, found by comparing groups of them that become smaller."""
-    while True:
-        size = -(-len(parts) // _COMPARED)
-        groups = [parts[i : i + size] for i in range(0, len(parts), max(size, 1))]
-        kept = matching(filter, [guarantee_of(group) for group in groups], schema)
-        parts = [part for i in kept for part in groups[i]]
-        if size <= 1 or len(kept) == len(groups):
-            return parts
+    def _left(self, ranges: list[Range]) -> list[Range]:
+        """The ranges that a filter leaves, found by comparing groups of them that become smaller."""
+        while True:
+            size = -(-len(ranges) // _COMPARED)
+            groups = [ranges[i : i + size] for i in range(0, len(ranges), max(size, 1))]
+            kept = matching(self.filter, [self.guarantee(group) for group in groups], self.schema)
+            ranges = [part for i in kept for part in groups[i]]
+            if size <= 1 or len(kept) == len(groups):
+                return ranges
 
 
 def _joined(parts: Sequence[Range], target_bytes: int) -> Iterator[Range]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pylogseg.reading.logs import LogFiles, LogSource
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.ranges import Extent, Share, cut, placed, shares
+from pylogseg.reading.ranges import Extent, UncutRange, pieces, plan_tasks
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import Reading, ReadState
@@ -113,16 +113,16 @@ class LogReader:
         if is_one or self.log.error:
             return [self.apart()]
         extent = Extent(self.log, self.first_offset, self.end_offset)
-        asked = [share for share in shares(extent) if share.first_offset < share.end_offset]
-        return [part for share in asked for part in self._of(share, target_bytes)]
+        asked = [piece for piece in pieces(extent) if piece.range.first_offset < piece.range.end_offset]
+        return [part for piece in asked for part in self._of(piece, target_bytes)]
 
-    def _of(self, share: Share, target_bytes: int | None) -> Iterator[LogReader]:
-        """Yield the readers of a share of a segment."""
-        whole = replace(self.apart(), log=self.log._replace(segments=[share.segment]))
-        if target_bytes is None or share.segment.size <= target_bytes:
+    def _of(self, piece: UncutRange, target_bytes: int | None) -> Iterator[LogReader]:
+        """Yield the readers of what is read of a segment."""
+        whole = replace(self.apart(), log=self.log._replace(segments=[piece.segment]))
+        if target_bytes is None or piece.segment.size <= target_bytes:
             yield whole
             return
-        ranges = list(cut(placed(share), target_bytes))
+        ranges = [part for task in plan_tasks([piece], target_bytes) for part in task]
         for part in ranges:
             continues, is_last = part is not ranges[0], part is ranges[-1]
             yield replace(

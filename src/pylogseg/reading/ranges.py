@@ -210,11 +210,23 @@ def cut(piece: UncutRange, target: int, extra: int = 0) -> Iterator[Range]:
     yield whole._replace(first_offset=first, start=start, entry_offset=entry)
 
 
-def packed(ranges: Iterable[Range], target: int, max_records: int = 0) -> Iterator[Task]:
-    """Pack as many ranges into each task as fit."""
+def plan_tasks(
+    pieces: Sequence[UncutRange],
+    target: int,
+    *,
+    extra: int = 0,
+    max_records: int = 0,
+    narrow: Callable[[Sequence[UncutRange], int], Iterable[Range]] | None = None,
+) -> Iterator[Task]:
+    """Cut pieces into parts of about the same size, and pack as many of them into each task as fit.
+
+    Threads, datasets, SQL, Spark and commits of `lake` plan by this. `extra` bytes count besides those of a piece;
+    `max_records` are the most offsets of a task, 0 any number. `narrow` cuts in place of `cut`, by a filter.
+    """
+    ranges = narrow(pieces, target) if narrow else (part for piece in pieces for part in cut(piece, target, extra))
     task: list[Range] = []
     size = offsets = 0
-    for part in ranges:
+    for part in (each for whole in ranges for each in _capped(whole, max_records)):
         more, count = part.size + OPEN_COST_BYTES, part.end_offset - part.first_offset
         if task and (size + more > target or (max_records and offsets + count > max_records)):
             yield tuple(task)
@@ -224,15 +236,6 @@ def packed(ranges: Iterable[Range], target: int, max_records: int = 0) -> Iterat
         offsets += count
     if task:
         yield tuple(task)
-
-
-def pack_pieces(pieces: Iterable[UncutRange], target: int, *, extra: int = 0, max_records: int = 0) -> Iterator[Task]:
-    """Cut pieces into parts of about the same size, and pack as many of them into each task as fit.
-
-    `extra` bytes count besides those of a piece; `max_records` are the most offsets of a task, 0 any number.
-    """
-    parts = (part for piece in pieces for whole in cut(piece, target, extra) for part in _capped(whole, max_records))
-    return packed(parts, target, max_records)
 
 
 def _capped(part: Range, max_records: int) -> Iterator[Range]:

@@ -18,14 +18,24 @@ from pylogseg.format.moments import warn_caller
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
-from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, ranges_of, up_to
+from pylogseg.reading.bounds import Bounds, Narrowing, bounded, guarantee_of, matching, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import ColumnChoice, Projection, check_filter, fields_of, filtered
 from pylogseg.reading.log_reader import ReadScope, losses_of
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.offset_range import OPEN_END, OffsetRange
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, is_all_damage, packed, pieces, url_of
+from pylogseg.reading.ranges import (
+    Extent,
+    PlannedLogs,
+    Range,
+    RangeReader,
+    Task,
+    is_all_damage,
+    pieces,
+    plan_tasks,
+    url_of,
+)
 from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.reading.state import IsolationLevel, ReadState
@@ -250,7 +260,7 @@ class LogScan:
                 continue
             found = list(pieces(extent, *self._times(bounds)))
             self._segments.update((piece.range.path, piece.segment) for piece in found)
-            yield from packed(ranges_of(found, filter, self._all, target_bytes), target_bytes)
+            yield from plan_tasks(found, target_bytes, narrow=Narrowing(filter, self._all))
 
     def _times(self, bounds: Bounds) -> tuple[int | None, int | None]:
         """Return the times that rows have, both included: those of the scope and of a filter."""

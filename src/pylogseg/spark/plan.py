@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable, Sequence
 
-from pylogseg.reading.ranges import OPEN_COST_BYTES, Extent, Task, pack_pieces, pieces
+from pylogseg.reading.ranges import OPEN_COST_BYTES, Extent, Task, pieces, plan_tasks
 from pylogseg.spark.logs import find_logs, plan_extents
 from pylogseg.spark.options import SourceOptions
 
@@ -52,8 +51,8 @@ def tasks_of(extents: Iterable[Extent], options: SourceOptions, *, cores: int = 
     target = _target(total, options, cores or os.cpu_count() or 1)
     # If a number of tasks was requested, the cost of opening counts as bytes, so that there are enough tasks.
     extra = OPEN_COST_BYTES if options.min_partitions else 0
-    whole = itertools.chain.from_iterable(by_log)
-    return list(pack_pieces(whole, target, extra=extra, max_records=options.max_records))
+    whole = [piece for of_log in by_log for piece in of_log]
+    return list(plan_tasks(whole, target, extra=extra, max_records=options.max_records))
 
 
 def _target(total: int, options: SourceOptions, cores: int) -> int:

@@ -16,11 +16,11 @@ from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import shown_path
-from pylogseg.reading.bounds import matching, of_log, up_to
+from pylogseg.reading.bounds import Narrowing, matching, of_log, up_to
 from pylogseg.reading.filters import fields_of
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.offset_range import OPEN_END
-from pylogseg.reading.ranges import Range, UncutRange, cut
+from pylogseg.reading.ranges import Range, UncutRange
 from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
@@ -33,8 +33,6 @@ from pylogseg.walker.gaps import Gap, add_gaps, kind_of
 TABLES: dict[str, pa.Schema] = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "indexes": INDEXES}
 #: Segments or partitions that one task lists.
 _LISTED = 64
-#: Parts of a segment that are compared with a filter on offsets.
-_FINE_BYTES = 1 << 20
 
 
 class Place(NamedTuple):
@@ -235,26 +233,20 @@ def _of_times(place: Place) -> Any:
     return pc.scalar(True) if latest is None else up_to(latest, "maxTimestamp")
 
 
-def _of_part(place: Place) -> Any:
-    return _of_partition(place) & _of_offsets(place.first_offset, place.end_offset)
+def _of_parts(ranges: Sequence[Range]) -> Any:
+    first, last = ranges[0], ranges[-1]
+    return of_log(first.topic, first.partition) & _of_offsets(first.first_offset, last.end_offset)
 
 
 def _cut(place: Place, filter: Any) -> Iterator[Place]:
     """Yield the parts of a segment that may have batches which a filter on offsets lets through."""
-    if filter is None or not fields_of([filter], ("baseOffset", "lastOffset")):
+    narrow = Narrowing(filter, BATCHES, ("baseOffset", "lastOffset"), _of_parts)
+    if filter is None or not fields_of([filter], narrow.fields):
         yield place
         return
     segment = place.listed
     name = (segment.topic, segment.partition, segment.path)
     following = -1 if segment.next_base is None else segment.next_base
     whole = Range(*name, segment.base_offset, following, 0, following if following >= 0 else OPEN_END, 0, segment.size)
-    ranges = list(cut(UncutRange(whole, segment, None), _FINE_BYTES))
-    parts = [Place(place.partition, segment, part.first_offset, part.end_offset, part.size) for part in ranges]
-    joined: list[Place] = []
-    for part in _kept(filter, parts, _of_part, BATCHES):
-        last = joined[-1] if joined else None
-        if last is not None and last.end_offset == part.first_offset:
-            joined[-1] = last._replace(end_offset=part.end_offset, size_bytes=last.size_bytes + part.size_bytes)
-        else:
-            joined.append(part)
-    yield from joined
+    for part in narrow([UncutRange(whole, segment, None)], max(segment.size, 1)):
+        yield Place(place.partition, segment, part.first_offset, part.end_offset, part.size)
