@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pylogseg
-from pylogseg.server import wire
+from pylogseg.format.messages import wire
 
 TOPICS, BATCHES, RECORD_BYTES = 100, 1500, 1000
 

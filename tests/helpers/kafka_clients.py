@@ -11,7 +11,7 @@ from typing import Any
 import kafka
 
 import pylogseg
-from pylogseg.server import wire
+from pylogseg.format.messages import wire
 
 #: Something comes within so many seconds, or the test fails: clients that stall do not complain.
 PATIENCE_S = 60.0

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pylogseg._codec import encode_uvarint
+from pylogseg.format.messages import wire
 from pylogseg.format.messages.codec import is_flexible
 from pylogseg.format.messages.schema import Message, MessageField, messages
-from pylogseg.server import wire
 from pylogseg.server.table import ApiTable
 
 _EMPTY = {"uuid": wire.NO_ID, "bytes": b"", "records": b"", "bool": False, "float64": 0.0}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from helpers.large_lists import _EMPTY, _lists
+from pylogseg.format.messages import wire
 from pylogseg.format.messages.schema import Message, MessageField, messages
-from pylogseg.server import wire
 from pylogseg.server.table import ApiTable
 
 #: What fields are, by the names of things that are there.

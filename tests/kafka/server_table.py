@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make `src/pylogseg/server/kafka.json`: the settings and errors of the Kafka as which the server speaks.
+"""Make `src/pylogseg/format/kafka.json`: the settings and errors of the Kafka as which the server speaks.
 
     server_table.py [--compare]
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-TABLE = HERE.parents[1] / "src" / "pylogseg" / "server" / "kafka.json"
+TABLE = HERE.parents[1] / "src" / "pylogseg" / "format" / "kafka.json"
 VERSION = "4.3.0"
 _NONE = "\0"
 

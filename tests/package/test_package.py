@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pylogseg"
 #: A module without debug information; with it, it is five times as large.
 LARGEST_MODULE_BYTES = 700_000
-DATA = {"py.typed", "format/messages/schemas.json", "server/kafka.json"}
+DATA = {"py.typed", "format/messages/schemas.json", "format/kafka.json"}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.server import acls, codes, wire
+from pylogseg.format.messages import codes, wire
+from pylogseg.server import acls
 from pylogseg.server.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, Acl, Acls, Authorizer, Who
 from pylogseg.server.writing.handlers import WRITING
 

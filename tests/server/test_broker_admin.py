@@ -11,7 +11,7 @@ from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produc
 from helpers.servers import topics_of
 
 import pylogseg
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin = pytest.importorskip("confluent_kafka.admin")

@@ -17,10 +17,10 @@ from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.errors import RequestError
+from pylogseg.format.kafka_table import errors as errors_of_kafka
+from pylogseg.format.messages import codes
 from pylogseg.format.messages.schema import MessageField
-from pylogseg.server import codes
-from pylogseg.server.defaults import errors as errors_of_kafka
-from pylogseg.server.wire import NO_ID, request_of
+from pylogseg.format.messages.wire import NO_ID, request_of
 from pylogseg.server.writing.control import _depth
 from pylogseg.server.writing.handlers import WRITING
 

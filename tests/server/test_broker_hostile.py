@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pylogseg
-from pylogseg.server import wire
-from pylogseg.server.wire import request_of
+from pylogseg.format.messages import wire
+from pylogseg.format.messages.wire import request_of
 from pylogseg.server.writing.handlers import WRITING
 
 #: Those that a server which only reads does not answer so.

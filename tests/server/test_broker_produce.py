@@ -18,7 +18,7 @@ from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
 
 import pylogseg
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

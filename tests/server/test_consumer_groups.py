@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import pylogseg
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.server.assignors import Part, ranges, uniform
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.consumer_groups import Beat, ConsumerGroup, KnownTopic, check_subscription
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

@@ -18,7 +18,8 @@ from helpers.kafka_clients import PATIENCE_S, RawClient
 from helpers.servers import reading
 
 import pylogseg
-from pylogseg.server import connection, wire
+from pylogseg.format.messages import wire
+from pylogseg.server import connection
 from pylogseg.server.connection import Limits
 from pylogseg.server.server import Server
 

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.server.groups import ClassicGroup, GroupState, Join, Ticket
 
 SESSION_S, REBALANCE_S = 10.0, 60.0

@@ -23,8 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pylogseg
+from pylogseg.format.messages import wire
 from pylogseg.format.messages.schema import message, messages
-from pylogseg.server import wire
 from pylogseg.server.connection import Limits
 from pylogseg.server.handlers import READ_ONLY
 from pylogseg.server.server import Server

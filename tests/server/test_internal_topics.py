@@ -8,8 +8,8 @@ import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, consumer
 
 import pylogseg
+from pylogseg.format.messages import codes
 from pylogseg.format.messages.framing import decode_coordinator
-from pylogseg.server import codes
 from pylogseg.server.writing import topics
 from pylogseg.server.writing.journal import OFFSETS, TRANSACTIONS
 

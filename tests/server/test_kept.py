@@ -10,7 +10,7 @@ from helpers.kafka_clients import RawClient
 from helpers.servers import topics_of
 
 import pylogseg
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 from pylogseg.server.writing.journal import TransactionsJournal
 from pylogseg.server.writing.transactions import EXPIRATION_MS, ProducerIdAndEpoch, Transaction, TransactionState
 

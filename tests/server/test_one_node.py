@@ -6,7 +6,7 @@ import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

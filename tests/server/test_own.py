@@ -20,7 +20,7 @@ from helpers.trees import tree
 
 import pylogseg
 from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 from pylogseg.server.catalog import Topic
 from pylogseg.server.writing.journal import OffsetsJournal, TransactionsJournal
 from pylogseg.server.writing.transactions import ProducerIdAndEpoch, Transaction, TransactionState

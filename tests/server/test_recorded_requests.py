@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pylogseg
-from pylogseg.server import wire
+from pylogseg.format.messages import wire
 
 pytest.importorskip("kio", reason="kio, which decodes the answers, needs Python 3.11")
 from clients import recorder, replays

@@ -18,7 +18,7 @@ from helpers.trees import tree
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin = pytest.importorskip("confluent_kafka.admin")

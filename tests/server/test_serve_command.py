@@ -20,7 +20,7 @@ from helpers.shell import run
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 

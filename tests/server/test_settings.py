@@ -9,7 +9,7 @@ import pytest
 from helpers.kafka_clients import RawClient, batch, produced
 
 import pylogseg
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
 from pylogseg.server.defaults import settings, why_invalid
 
 TOPICS = {"one": 1}

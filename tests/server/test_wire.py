@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylogseg.errors import RequestError
+from pylogseg.format.messages import wire
 from pylogseg.format.messages.codec import encode_message, plan_of
 from pylogseg.format.messages.schema import Message, message, messages
-from pylogseg.server import wire
 
 ON_THE_WIRE = [(name, version) for name, version in VERSIONS if message(name).kind in ("request", "response")]
 REQUESTS = [of for of in messages().values() if of.kind == "request"]

@@ -23,7 +23,7 @@ from typing import Any
 from helpers.kafka_clients import RawClient, batch, produced
 
 import pylogseg
-from pylogseg.server import wire
+from pylogseg.format.messages import wire
 from soak import BROKER
 
 ROUNDS, BATCHES, IN_FLIGHT = 15, 6000, 5

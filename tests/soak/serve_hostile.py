@@ -41,8 +41,8 @@ from helpers.kafka_clients import RawClient
 from helpers.large_lists import large_lists
 from helpers.wire_draws import drawn
 
+from pylogseg.format.messages import wire
 from pylogseg.format.messages.schema import Message, messages
-from pylogseg.server import wire
 from pylogseg.server.budget import ITEM_BYTES, REQUEST_BYTES
 from pylogseg.server.handlers import READ_ONLY
 from pylogseg.server.writing.handlers import WRITING

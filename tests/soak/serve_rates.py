@@ -37,10 +37,10 @@ from typing import NamedTuple
 from helpers.kafka_clients import RawClient
 
 import pylogseg
+from pylogseg.format.messages import wire
 from pylogseg.format.messages.codec import decode_message, encode_message, plan_of
 from pylogseg.format.messages.schema import message
 from pylogseg.format.uuids import format_uuid
-from pylogseg.server import wire
 from soak import TESTS
 
 #: Bytes of a fetch, and how many are sent in a round.

@@ -12,9 +12,9 @@ import numpy as np
 from pylogseg.errors import CorruptionError, StorageError, Verdict
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.control import ControlKind
+from pylogseg.format.messages import codes, wire
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.format.records import RecordColumns, decode, decode_parts
-from pylogseg.server import codes, wire
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 #: Keys of requests, with the versions that Kafka 3.1 and all later ones have.

@@ -15,10 +15,10 @@ from pylogseg.archive.consuming import DrillClient
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.disk.listing import open_dir
 from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.format.messages import codes
 from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.seek import end_offset
-from pylogseg.server import codes
 from pylogseg.server.opening import serve
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 from pylogseg.values.internal.cut_off import CutOff

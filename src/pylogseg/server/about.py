@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import NO_ID, Values
 from pylogseg.server.acls import CLUSTER, TOPIC
 from pylogseg.server.catalog import Topic
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.service import Call
-from pylogseg.server.wire import NO_ID, Values
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _MOST_PARTITIONS = 2000

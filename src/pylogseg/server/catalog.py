@@ -30,10 +30,10 @@ from pylogseg.errors import CorruptionError, PylogsegError, RequestError, Storag
 from pylogseg.format.escape import printable
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.files.properties import parse_properties
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid, parse_uuid
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.view import View
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of, fallbacks_of
 

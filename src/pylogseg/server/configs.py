@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.format.messages.schema import public_settings
-from pylogseg.server import codes
+from pylogseg.format.messages.wire import Values
 from pylogseg.server.catalog import Topic
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import broker_setting, settings
 from pylogseg.server.service import Call
-from pylogseg.server.wire import Values
 from pylogseg.values.internal.cluster import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,

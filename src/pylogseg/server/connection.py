@@ -16,14 +16,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.format.escape import printable
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.wire import (
+    API_VERSIONS,
+    Header,
+    MalformedRequest,
+    Values,
+    answer,
+    decode,
+    read_header,
+    request_of,
+)
 from pylogseg.log.read_result import FileSlice
-from pylogseg.server import codes
 from pylogseg.server.budget import REQUEST_BYTES, TIMES, Budget, TooMuch
 from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, LoginState
 from pylogseg.server.sasl import Denied
 from pylogseg.server.service import ANONYMOUS, Call, Disconnected, Endpoint, Service
 from pylogseg.server.table import NO_ANSWER
-from pylogseg.server.wire import API_VERSIONS, Header, MalformedRequest, Values, answer, decode, read_header, request_of
 
 if TYPE_CHECKING:
     from pylogseg.server.tls import Channel
@@ -253,7 +262,7 @@ class ClientConnection:
             of = request_of(header.key)
             if of is None or not is_served:
                 raise Closing(f"it sent request {header.key} in version {header.version}, which is not offered here")
-            values, _ = decode(of, header.version, frame, header.end, budget)
+            values, _ = decode(of, header.version, frame, header.end, budget.spend)
         except MalformedRequest as error:
             raise Closing(f"a malformed request: {error}") from None
         found = self._answered(header, values, budget)

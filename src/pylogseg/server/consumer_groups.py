@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.server.assignors import Part, ranges, uniform
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.groups import MEMBER_BYTES, MOST_MEMBERS, MOST_METADATA_BYTES, TEXT_BYTES, Answer
 
 _SESSION_MS, _HEARTBEAT_MS = 45_000, 5000

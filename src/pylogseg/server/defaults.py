@@ -1,18 +1,14 @@
-"""What the Kafka has as which the server speaks: its settings with their types and defaults, and its errors.
-
-`kafka.json` is made from Kafka's classes (`tests/kafka/server_table.py`); nobody writes in it by hand.
-"""
+"""Settings of Kafka 4.3, the version that the server reports, with their types, defaults and checks."""
 
 from __future__ import annotations
 
 import functools
-import json
-import pkgutil
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pylogseg._setting_text import parse_double, parse_integer, split_list, trim
+from pylogseg.format.kafka_table import kafka_table
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _RANGE = re.compile(r"\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?")
@@ -31,34 +27,21 @@ class Setting(NamedTuple):
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
-    text = pkgutil.get_data("pylogseg.server", "kafka.json")
-    assert text is not None
-    return dict(json.loads(text))
-
-
-@functools.cache
 def settings(kind: str) -> Mapping[str, Setting]:
     """Return the settings of a kind of resource, as ``"TOPIC"``, ``"BROKER"`` or ``"GROUP"``, by name."""
-    return {name: Setting(*row) for name, row in _table()[kind].items()}
+    return {name: Setting(*row) for name, row in kafka_table()[kind].items()}
 
 
 def broker_setting(name: str) -> str | None:
     """Return the setting of a broker that is the default of one of a topic."""
-    found: str | None = _table()["SYNONYM"].get(name)
+    found: str | None = kafka_table()["SYNONYM"].get(name)
     return found
 
 
 def topic_settings(broker: Mapping[str, str]) -> dict[str, str]:
     """Return which settings of topics those of a broker stand for."""
-    names = {of: name for name, of in _table()["SYNONYM"].items()}
+    names = {of: name for name, of in kafka_table()["SYNONYM"].items()}
     return {names[each]: value for each, value in broker.items() if each in names}
-
-
-@functools.cache
-def errors() -> Mapping[str, int]:
-    """Return the numbers of Kafka's errors by their names."""
-    return dict(_table()["ERROR"])
 
 
 def why_invalid(name: str, setting: Setting, value: str) -> str:

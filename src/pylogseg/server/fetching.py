@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pylogseg.errors import PylogsegError
 from pylogseg.format.codecs import CODECS
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import NO_ID, Values
 from pylogseg.server.catalog import ServedPartition
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.offsets import end_of_epoch
 from pylogseg.server.service import Call, check_epoch
 from pylogseg.server.sessions import Wanted
-from pylogseg.server.wire import NO_ID, Values
 
 if TYPE_CHECKING:
     from pylogseg.log.log import FetchIsolation, Log

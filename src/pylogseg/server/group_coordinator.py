@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pylogseg.format.escape import printable
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.server.committed import Committed, CommittedOffsets, Place
 from pylogseg.server.consumer_groups import Beat, ConsumerGroup, KnownTopic
 from pylogseg.server.groups import Answer, ClassicGroup, GroupState, Join, Member, Ticket

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pylogseg.server import acls, codes
-from pylogseg.server.codes import KafkaError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import NO_ID, Values
+from pylogseg.server import acls
 from pylogseg.server.committed import Committed, Place
 from pylogseg.server.consumer_groups import Beat, KnownTopic, check_subscription
 from pylogseg.server.groups import Join, check_sizes, size_of
 from pylogseg.server.service import Call
-from pylogseg.server.wire import NO_ID, Values
 
 GROUP, TRANSACTION = 0, 1
 #: First versions: of a join that gets its id first, of one whose leader may skip the assignment.

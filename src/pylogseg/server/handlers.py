@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from pylogseg.server import about, acls, codes, configs, fetching, grouping, offsets
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.wire import API_VERSIONS, Values
+from pylogseg.server import about, acls, configs, fetching, grouping, offsets
 from pylogseg.server.acls import GROUP, TOPIC, TRANSACTIONAL_ID
 from pylogseg.server.service import Call
 from pylogseg.server.table import Api, ApiTable, Need, Rows, need_cluster, need_topics
-from pylogseg.server.wire import API_VERSIONS, Values
 
 READ_GROUP = Need(acls.READ, GROUP, "groupId")
 TOPIC_ROWS = Rows("topics", "topics", ("name",))

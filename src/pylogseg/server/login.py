@@ -6,9 +6,9 @@ import enum
 from typing import Any, NamedTuple
 
 from pylogseg.format.escape import printable
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.wire import API_VERSIONS, Values
 from pylogseg.server.sasl import Denied, Exchange, Users
-from pylogseg.server.wire import API_VERSIONS, Values
 
 #: The handshake, and what carries tokens.
 SASL = (17, 36)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pylogseg.errors import PylogsegError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
 from pylogseg.log.read_result import EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset
-from pylogseg.server import codes
 from pylogseg.server.catalog import ServedPartition
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.service import Call, check_epoch
-from pylogseg.server.wire import Values
 
 #: The first version of ListOffsets that has a special timestamp.
 _SINCE = {LATEST: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}

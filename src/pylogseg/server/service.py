@@ -9,16 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from pylogseg.server import acls, codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import NO_ID, Values
+from pylogseg.server import acls
 from pylogseg.server.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pylogseg.server.budget import Budget, Pool
 from pylogseg.server.catalog import Catalog, ServedPartition, Topic
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.sessions import FetchSessions
 from pylogseg.server.table import Api, ApiTable
-from pylogseg.server.wire import NO_ID, Values
 
 _AGAIN_SECONDS = 60.0
 _MOST_HOSTS, _MOST_TEXTS = 1000, 10

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pylogseg.server import codes
-from pylogseg.server.wire import NO_ID, Values
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.wire import NO_ID, Values
 
 NO_SESSION = 0
 _FINAL, _INITIAL = -1, 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pylogseg.format.messages import codes
 from pylogseg.format.messages.schema import Versions
-from pylogseg.server import codes
+from pylogseg.format.messages.wire import API_VERSIONS, Values, request_of
 from pylogseg.server.acls import CLUSTER, TOPIC
 from pylogseg.server.login import SASL
-from pylogseg.server.wire import API_VERSIONS, Values, request_of
 
 Handler = Callable[[Any], Values | None]
 

@@ -28,7 +28,7 @@ from helpers.access import TOPICS, logged_in, requests, rows
 from helpers.kafka_clients import PATIENCE_S
 
 import pylogseg
-from pylogseg.server import wire
+from pylogseg.format.messages import wire
 from pylogseg.server.writing.handlers import WRITING
 
 HERE = Path(__file__).resolve().parent

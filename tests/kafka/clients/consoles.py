@@ -12,7 +12,7 @@ from typing import Any
 
 from replays import PATIENCE_S, ask, differ, fields_of
 
-from pylogseg.server import wire
+from pylogseg.format.messages import wire
 
 #: What differs besides `replays.EXPECTED`: paths, the space that is left, and the settings of a broker's own file.
 PLACES = ("log_dir", "total_bytes", "usable_bytes", "read_only", "config_source", "synonyms", "documentation")

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import kio.index
 from kio.serial import entity_reader
 
-from pylogseg.server import wire
+from pylogseg.format.messages import wire
 
 #: What one server makes up: learned from its answers, and put into requests.
 MADE_UP = {"member_id": "memberId", "session_id": "sessionId", "leader": "memberId"}

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from pylogseg.server import acls, codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import NO_ID, Values
+from pylogseg.server import acls
 from pylogseg.server.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, TRANSACTIONAL_ID, Authorizer, Who
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.service import Call
 from pylogseg.server.table import Api, Need, need_topics
-from pylogseg.server.wire import NO_ID, Values
 from pylogseg.server.writing.failures import fail
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 

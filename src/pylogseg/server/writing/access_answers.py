@@ -7,8 +7,10 @@ import uuid
 from collections import Counter
 from typing import Any
 
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
 from pylogseg.format.uuids import format_uuid
-from pylogseg.server import codes
 from pylogseg.server.acls import (
     ALLOW,
     ANY,
@@ -23,10 +25,8 @@ from pylogseg.server.acls import (
     AclFilter,
     Acls,
 )
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.sasl import ITERATIONS, SCRAM, ScramCredential
 from pylogseg.server.service import Call, Disconnected
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.admin import tried
 from pylogseg.server.writing.writer import writing_of
 

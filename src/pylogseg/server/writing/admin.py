@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pylogseg.server import about, codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
+from pylogseg.server import about
 from pylogseg.server.catalog import INTERNAL, Topic
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.configs import topic_rows
 from pylogseg.server.service import Call
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.writer import writing_of
 

@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
 from pylogseg.server.configs import KINDS, check_node
 from pylogseg.server.defaults import settings, why_invalid
 from pylogseg.server.service import Call
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.admin import tried
 from pylogseg.server.writing.writer import writing_of
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pylogseg.disk.disk import Disk
 from pylogseg.env.remote import without_login
 from pylogseg.errors import ClosedError, PylogsegError, RequestError
-from pylogseg.server import codes
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.server.acls import Authorizer
 from pylogseg.server.catalog import INTERNAL, TopicDefaults
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.connection import Limits
 from pylogseg.server.group_coordinator import GroupCoordinator

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
-from pylogseg.server.defaults import errors
+from pylogseg.format.kafka_table import errors
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import NO_ID, Values, request_of
 from pylogseg.server.service import Call, Disconnected
 from pylogseg.server.table import Api, ApiTable, Rows
-from pylogseg.server.wire import NO_ID, Values, request_of
 from pylogseg.server.writing.failures import fail, join_topics
 
 #: Requests that are remembered, and what they take of memory; the oldest go first.

@@ -18,6 +18,8 @@ from pylogseg.format.escape import printable
 from pylogseg.format.files.properties import MetaProperties, parse_meta_properties
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.layout import BATCH_HEADER
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.format.names import METADATA_TOPIC, FileKind, partition_folder_name
 from pylogseg.format.uuids import format_uuid, parse_uuid
 from pylogseg.log.append_result import Appended
@@ -25,10 +27,8 @@ from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.owned.manager.manager import LogManager
 from pylogseg.owned.manager.settings import BrokerSettings
-from pylogseg.server import codes
 from pylogseg.server.acls import Acls
 from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults, usage_of_disk
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import topic_settings
 from pylogseg.server.writing.bootstrap_checkpoint import (
     FILE,

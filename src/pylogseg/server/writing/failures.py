@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pylogseg.format.messages.wire import Values
 from pylogseg.server.service import Call
 from pylogseg.server.table import Api, Rows
-from pylogseg.server.wire import Values
 
 
 def fail(api: Api, call: Call, code: int, text: str | None = None) -> Values:

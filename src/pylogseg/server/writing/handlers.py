@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
 from pylogseg.server import acls, grouping
 from pylogseg.server.acls import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID
 from pylogseg.server.catalog import INTERNAL
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.handlers import (
     FEATURES,
     INIT_PRODUCER,
@@ -19,7 +20,6 @@ from pylogseg.server.handlers import (
 )
 from pylogseg.server.service import Call
 from pylogseg.server.table import Api, ApiTable, Need, Rows, need_cluster, need_topics
-from pylogseg.server.wire import Values
 from pylogseg.server.writing import access, access_answers, admin, altering, one_node, producing, transacting
 from pylogseg.server.writing.access import Asking
 

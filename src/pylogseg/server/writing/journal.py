@@ -14,15 +14,15 @@ from pylogseg.format.batches import scan
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.escape import printable
 from pylogseg.format.files.javamap import hash_of_text
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.format.messages.framing import decode_coordinator, encode_coordinator
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.format.uuids import format_uuid
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.reading.arrow.encode import encode
-from pylogseg.server import codes
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import Committed, Offsets, Place
 from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.transactions import NOBODY, ProducerIdAndEpoch, Transaction, TransactionState

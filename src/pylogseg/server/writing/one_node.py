@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pylogseg.errors import RequestError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
 from pylogseg.format.names import METADATA_TOPIC
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.configs import KINDS
 from pylogseg.server.service import Call
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.transactions import Transaction, TransactionState
 from pylogseg.server.writing.writer import writing_of
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE

@@ -17,13 +17,13 @@ from pylogseg.errors import (
 )
 from pylogseg.format.codecs import CODECS
 from pylogseg.format.layout import BATCH_HEADER
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
 from pylogseg.log.append_result import Appended
-from pylogseg.server import codes
 from pylogseg.server.catalog import INTERNAL, Topic
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.service import Call
 from pylogseg.server.table import NO_ANSWER
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.transactions import ProducerIdAndEpoch
 from pylogseg.server.writing.writer import writing_of
 

@@ -15,13 +15,13 @@ from pylogseg.disk.disk import Partition
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import OffsetOutOfRangeError, PylogsegError, RequestError
 from pylogseg.format.escape import printable
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.log.append_result import Appended
 from pylogseg.log.producer_state import Origin
-from pylogseg.server import codes
 from pylogseg.server.acls import Acls, acls_of
 from pylogseg.server.catalog import INTERNAL, Catalog, LogOpener, ServedPartition, Topic
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import settings as settings_of_kafka
 from pylogseg.server.defaults import topic_settings, why_invalid
 from pylogseg.server.sasl import ScramCredential, users_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.messages.wire import Values
 from pylogseg.server.grouping import committed_of
 from pylogseg.server.service import Call
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.transactions import NOBODY, ProducerIdAndEpoch
 from pylogseg.server.writing.writer import writing_of
 

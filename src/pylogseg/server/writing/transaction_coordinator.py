@@ -11,9 +11,9 @@ from typing import Protocol
 from pylogseg.errors import PylogsegError
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.format.escape import printable
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.log.producer_state import Origin
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import Place
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.writing.topics import Topics

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.codes import KafkaError
 from pylogseg.server.committed import Place
 
 MOST_TIMEOUT_MS = 15 * 60 * 1000

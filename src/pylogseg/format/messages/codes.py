@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, PylogsegError, RequestError
+from pylogseg.format.kafka_table import errors
 from pylogseg.format.names import check_topic
-from pylogseg.server.defaults import errors
 
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1

@@ -12,9 +12,8 @@ import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pylogseg.format.messages.codec import Data, MessagePlan, Policy, plan_of, unbounded
+from pylogseg.format.messages.codec import Data, MessagePlan, Policy, Spend, plan_of, unbounded
 from pylogseg.format.messages.schema import Message, Versions, field_of, numbered
-from pylogseg.server.budget import Budget
 
 Values = dict[str, Any]
 
@@ -76,14 +75,14 @@ def read_header(data: Data) -> Header:
     return Header(key, version, values["correlationId"], values["clientId"], -1 if known is None else end)
 
 
-def decode(of: Message, version: int, data: Data, at: int = 0, budget: Budget | None = None) -> tuple[Values, int]:
+def decode(of: Message, version: int, data: Data, at: int = 0, spend: Spend = unbounded) -> tuple[Values, int]:
     """Decode a request or response; returns its fields and where they end. Bytes behind them are ignored, as in Kafka.
 
-    The items of its lists are taken from the budget before they are made, or TooMuch is raised. MalformedRequest if the
+    `spend` counts the items of a list before they are made, and may raise. MalformedRequest if the
     bytes end too early, or hold a length that they do not allow.
     """
     try:
-        return plan_of(of.name, version, CLIENTS).read(data, at, unbounded if budget is None else budget.spend)
+        return plan_of(of.name, version, CLIENTS).read(data, at, spend)
     except ValueError as error:
         raise MalformedRequest(f"{of.name} {version}: {error}") from None
 
