@@ -23,6 +23,7 @@ from helpers.shell import pylogseg
 
 from pylogseg.cli import shell
 from pylogseg.disk.columns import TABLES
+from pylogseg.format.keywords import parameters_of
 from pylogseg.reading.arrow.columns import schema
 
 ROOT = Path(__file__).parents[1]
@@ -93,7 +94,7 @@ def _of(name: str, value: Any) -> Iterator[str]:
 def _parameters(function: Any) -> str:
     """Return the names that a caller may write; options have a `=`."""
     try:
-        found = inspect.signature(function).parameters.values()
+        found = parameters_of(function)
     except ValueError:
         return "..."
     marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}

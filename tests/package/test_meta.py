@@ -19,6 +19,7 @@ from helpers.public_names import definitions, described, offered, public, shown_
 
 import pylogseg
 from pylogseg.cli import versions
+from pylogseg.format.keywords import parameters_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pylogseg"
@@ -391,9 +392,26 @@ def test_public_names(name: str) -> None:
     if inspect.isclass(thing):
         return
     described = section(docstring, "Parameters")
-    for parameter in inspect.signature(thing).parameters:
-        assert re.search(rf"^[\w*, ]*\b{parameter}\b[\w*, ]*( :|$)", described, re.MULTILINE), parameter
+    names = {parameter.name for parameter in parameters_of(thing)}
+    if re.search(r"^[\w*, ]*\*\*\w", described, re.MULTILINE):  # it names where they are described
+        names = {*inspect.signature(thing).parameters}
+    for name in names:
+        assert re.search(rf"^[\w*, ]*\b{name}\b[\w*, ]*( :|$)", described, re.MULTILINE), name
     assert section(docstring, "Returns")
+
+
+MOST_PARAMETERS = 12
+
+
+def test_functions_have_few_parameters() -> None:
+    """What several functions take is a value, or keywords that a TypedDict declares; commands have their options."""
+    wide = []
+    for name, node in definitions():
+        if isinstance(node, ast.FunctionDef) and not name.startswith("pylogseg.cli."):
+            names = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            if len(set(names) - {"self", "cls"}) > MOST_PARAMETERS:
+                wide.append(name)
+    assert wide == ["pylogseg.tables.reader.read"]
 
 
 @pytest.mark.parametrize(

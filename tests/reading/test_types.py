@@ -1,16 +1,24 @@
-"""What a type checker knows of the package: names and values of a log's settings."""
+"""Types of settings and of shared keywords, as a type checker sees them."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.shell import environment
 
+import pylogseg
 from pylogseg.config import LogConfig, LogSettings
+from pylogseg.env.executor import WorkKeywords
+from pylogseg.format.builder import BatchKeywords, shared_row
+from pylogseg.lakehouse.lake import LakeKeywords, LakeOptions
+from pylogseg.server.view import View, ViewKeywords
+from pylogseg.values.decoding import DecodingKeywords
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,6 +28,15 @@ _CALLS = {
     'open_log("t-0", keep="kept", **read_from_somewhere())': None,
     'open_log("t-0", segment_byte=1)': 'Unexpected keyword argument "segment_byte"',
     'open_log("t-0", retention_ms=[1])': 'Argument "retention_ms" to "open_log" has incompatible type',
+    'lake("disk", "delta:t", clean=True, decoding="value", registry="schemas", jobs=2)': None,
+    'lake("disk", "delta:t", cleen=True)': 'Unexpected keyword argument "cleen"',
+    'lake("disk", "delta:t", layout="wide")': 'Argument "layout" to "lake" has incompatible type',
+    'audit("disk", "table", jobs="2")': 'Argument "jobs" to "audit" has incompatible type',
+    'encode([], compression="lz4", producer_id=1, producer_epoch=0, base_sequence=0)': None,
+    'encode([], producer="1")': 'Unexpected keyword argument "producer"',
+    'report("disk", max_decompressed_bytes="1M")': 'Argument "max_decompressed_bytes" to "report" has',
+    'offline.restore("disk", "new", comitted=True)': 'Unexpected keyword argument "comitted"',
+    'serve("disk", on_corrupt="stop")': 'Argument "on_corrupt" to "serve" has incompatible type',
 }
 
 
@@ -27,15 +44,30 @@ def test_every_setting_has_its_type() -> None:
     assert {*LogSettings.__annotations__} == {*LogConfig.__dataclass_fields__, "internal_segment_bytes"}
 
 
+def test_keywords_are_fields() -> None:
+    shared = {*WorkKeywords.__annotations__, *DecodingKeywords.__annotations__}
+    assert {*LakeKeywords.__annotations__} - shared == {*LakeOptions.__dataclass_fields__} - {"reading", "decoding"}
+    assert {*ViewKeywords.__annotations__} == {*View._fields}
+    assert {*BatchKeywords.__annotations__} < {*inspect.signature(shared_row).parameters}
+
+
+def test_a_keyword_that_no_function_has_is_refused() -> None:
+    """With the names that there are; also where the type checker is not asked."""
+    options: Any = {"cleen": True}
+    for function in (pylogseg.lake, pylogseg.audit, pylogseg.offline.diff, pylogseg.offline.restore):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'cleen'; expected one of jobs, executor, "):
+            function("examples/data", "out", **options)
+
+
 def test_programs_run_without_typing_extensions() -> None:
     code = "import sys; sys.modules['typing_extensions'] = None; from pylogseg import open_log"
     subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
 
 
-def test_mypy_knows_the_settings(tmp_path: Path) -> None:
+def test_mypy_knows_settings_and_keywords(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     program = tmp_path / "program.py"
-    lines = ["from typing import Any", "from pylogseg import open_log", "", "def read_from_somewhere() -> Any: ...", ""]
+    lines = ["from typing import Any", "from pylogseg import *", "", "def read_from_somewhere() -> Any: ...", ""]
     program.write_text("\n".join([*lines, *_CALLS]) + "\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--no-error-summary", "--strict", str(program)],

@@ -18,6 +18,7 @@ from helpers.spark_logs import needs_sources
 
 import pylogseg
 from pylogseg.errors import IncompleteError, RequestError
+from pylogseg.format.keywords import parameters_of
 from pylogseg.spark import executor, jobs
 from pylogseg.spark.executor import shares
 from pylogseg.tables.short_forms import read_arrow
@@ -45,7 +46,7 @@ def test_the_arguments_of_a_job_are_those_of_its_function() -> None:
     for job, function in functions.items():
         keywords = {
             each.name: each.default
-            for each in inspect.signature(function).parameters.values()
+            for each in parameters_of(function)
             if each.kind is each.KEYWORD_ONLY and each.name not in ours
         }
         shown = {each.name: each.default for each in inspect.signature(job).parameters.values()}

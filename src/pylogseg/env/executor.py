@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back, result_of
@@ -241,7 +241,15 @@ class Threads:
 INLINE = Threads(1)
 
 
-def choose_executor(executor: Executor | None, jobs: int | None) -> Executor:
+class WorkKeywords(TypedDict, total=False):
+    """Threads or an executor of a function, and a callback for its progress, as keywords."""
+
+    jobs: int | None
+    executor: Executor | None
+    on_bytes: Advance | None
+
+
+def choose_executor(executor: Executor | None = None, jobs: int | None = 1) -> Executor:
     """Return the argument `executor` of a public function, or without one as many threads as `jobs` means."""
     return Threads(job_count(jobs)) if executor is None else executor
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,19 @@ def codec_number(compression: str | int) -> int:
     if isinstance(compression, int) and 0 <= compression < len(CODEC_NAMES):
         return compression
     raise RequestError(f"unknown compression {compression!r}: one of {', '.join(CODEC_NAMES)}")
+
+
+class BatchKeywords(TypedDict, total=False):
+    """The fields of batches as keywords of `encode`."""
+
+    magic: int
+    leader_epoch: int
+    append_time_ms: int | None
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+    delete_horizon_ms: int | None
 
 
 def shared_row(

@@ -9,16 +9,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pylogseg.disk.choice import PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.listing import as_disk
-from pylogseg.env.executor import Advance, Executor, Threads, Workload, choose_executor, job_count
+from pylogseg.env.executor import Advance, Executor, Threads, WorkKeywords, Workload, choose_executor, job_count
 from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.keywords import split_keywords
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.stats.groups import units_of
 from pylogseg.lakehouse.audit_columns import TableColumns, columns_of
@@ -47,10 +48,12 @@ from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.offset_range import OPEN_END, OffsetRange
 from pylogseg.reading.ranges import PART_BYTES
 from pylogseg.reading.selection import Selection
-from pylogseg.reading.state import LENIENT, SKIPPING, ReadState
-from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
+from pylogseg.reading.state import LENIENT, SKIPPING, LimitKeywords, ReadState
+from pylogseg.values.decoding import Decoding, DecodingKeywords, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
-from pylogseg.values.schemas.store import Schemas
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Path = str | os.PathLike[str]
 
@@ -65,6 +68,10 @@ Key = tuple[str, int]
 FROM_THE_END = "audit does not accept offsets from the end, which move: give absolute offsets"
 
 
+class AuditKeywords(WorkKeywords, LimitKeywords, DecodingKeywords, total=False):
+    """Keywords of `audit` that other functions have, too."""
+
+
 def audit(
     source: Path | Disk | Partition,
     table: Any,
@@ -77,15 +84,8 @@ def audit(
     offset: tuple[int | None, int | None] = (None, None),
     complete: bool = False,
     quick: bool = False,
-    decoding: str | Sequence[str] | Decoding | None = None,
-    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
-    registry: Path | Schemas | None = None,
     max_ranges: int = 1000,
-    max_decompressed_bytes: int = 64 << 20,
-    max_bytes_per_second: float | None = None,
-    jobs: int | None = 1,
-    executor: Executor | None = None,
-    on_bytes: Callable[[int], None] | None = None,
+    **how: Unpack[AuditKeywords],
 ) -> Audit:
     """Compare a table that was fed from Kafka with the log: what is missing, double or changed, and why.
 
@@ -155,12 +155,11 @@ def audit(
     OffsetRange(first, end).check().absolute(FROM_THE_END)
     if quick and offset != (None, None):
         raise RequestError("quick compares whole files: it cannot be combined with a range of offsets")
-    given = {"schema": schema, "registry": registry}
-    if decoding is None and any(each is not None for each in given.values()):
-        raise RequestError("schema= and registry= go with decoding='value'")
+    workers, limits, decoded = split_keywords(how, WorkKeywords, LimitKeywords, DecodingKeywords)
+    decoding, on_bytes = Decoding.of_keywords(**decoded), workers.pop("on_bytes", None)
     table, topic = in_order(table, topic)
     choice = PartitionChoice.of(topic, partition)
-    work = choose_executor(executor, jobs)
+    work = choose_executor(**workers)
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
     tables = list(opened(table, dead_letters))
     if tables[0].ledger is not None and tables[0].ledger.latest:
@@ -182,9 +181,7 @@ def audit(
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
         return _quick(files, logs, disk, chosen, complete, work, result)
-    reading = replace(
-        LENIENT, control=True, max_decompressed_bytes=max_decompressed_bytes, max_bytes_per_second=max_bytes_per_second
-    )
+    reading = replace(LENIENT, control=True, **limits)
     state = reading.start(scratch=Scratch)
     part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES
     if found.by_time:
@@ -193,7 +190,7 @@ def audit(
         return _by_time(files, logs, disk, chosen, plan, work, result, on_bytes)
     typed = None
     if decoding is not None:
-        typed = _typed(Decoding.of(decoding, **given), whole_disk, logs)
+        typed = _typed(decoding, whole_disk, logs)
         for which, decoder in typed.decoders.items():
             found = found.with_decoded(tables[0].schema, which, decoder.type)
         found = _in_all_files(files, found, work, result)

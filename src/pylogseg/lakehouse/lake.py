@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.listing import as_disk
-from pylogseg.env.executor import Executor, Threads, Workload, choose_executor
+from pylogseg.env.executor import Executor, Threads, WorkKeywords, Workload, choose_executor
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns
+from pylogseg.format.keywords import split_keywords
 from pylogseg.format.names import FileKind
 from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import check_word, count_text, size_text
@@ -53,12 +54,14 @@ from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, pieces, plan_tasks
 from pylogseg.reading.state import COMMITTED, IsolationLevel, Reading
 from pylogseg.tables.reader import Path
-from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
+from pylogseg.values.decoding import Decoding, DecodingKeywords, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.internal.own_topics import is_own
 from pylogseg.values.internal.source_doubts import source_doubts
-from pylogseg.values.schemas.store import Schemas
 from pylogseg.walker.gaps import Gap, joined_times
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +100,19 @@ class LakeOptions:
                 raise RequestError("the latest record of each key is told by the key's bytes: decode only the value")
             if self.layout != FLAT:
                 raise RequestError(f"keys are bytes in the layout {self.layout}: decode only the value")
+
+
+class LakeKeywords(WorkKeywords, DecodingKeywords, total=False):
+    """Keywords of `lake`: fields of `LakeOptions` besides decoding and work."""
+
+    to_end: bool
+    force: bool
+    clean: bool
+    latest: bool
+    file_bytes: int
+    commit_bytes: int
+    table_options: Mapping[str, str]
+    layout: Layout
 
 
 _RANGES = (
@@ -210,20 +226,8 @@ def lake(
     partition: int | Sequence[int] | None = None,
     *,
     isolation_level: IsolationLevel = "read_committed",
-    decoding: str | Sequence[str] | Decoding | None = None,
-    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
-    registry: Path | Schemas | None = None,
     on_corrupt: Literal["raise", "skip"] = "raise",
-    to_end: bool = False,
-    force: bool = False,
-    clean: bool = False,
-    latest: bool = False,
-    layout: Layout = "flat",
-    table_options: Mapping[str, str] | None = None,
-    file_bytes: int = FILE_BYTES,
-    commit_bytes: int = COMMIT_BYTES,
-    jobs: int | None = 1,
-    executor: Executor | None = None,
+    **options: Unpack[LakeKeywords],
 ) -> list[LakeTable]:
     """Write topics to tables of a lakehouse. Each range of a log gets there once.
 
@@ -267,6 +271,8 @@ def lake(
     executor : Executor, optional
         In place of threads: `pylogseg.spark.executor.SparkExecutor`, whose workers write files. This process commits.
         A table of the latest records is written by threads.
+    on_bytes : callable, optional
+        Called with the bytes read since its last call, from several threads.
 
     Returns
     -------
@@ -289,25 +295,15 @@ def lake(
     >>> import pylogseg
     >>> found = pylogseg.lake("examples/data", "delta:out/orders", "orders")  # doctest: +SKIP
     """
-    if decoding is None and (schema is not None or registry is not None):
-        raise RequestError("schema= and registry= go with decoding='value'")
-    options = LakeOptions(
-        replace(COMMITTED, isolation_level=isolation_level, on_corrupt=on_corrupt),
-        None if decoding is None else Decoding.of(decoding, schema=schema, registry=registry),
-        to_end,
-        force,
-        clean,
-        latest,
-        file_bytes,
-        commit_bytes,
-        table_options=table_options or {},
-        layout=layout,
-    )
+    work, decoding, own = split_keywords(options, WorkKeywords, DecodingKeywords, LakeKeywords)
+    reading = replace(COMMITTED, isolation_level=isolation_level, on_corrupt=on_corrupt)
+    how = LakeOptions(reading, Decoding.of_keywords(**decoding), **own)
     whole = as_disk(path)
     table, topic = in_order(table, topic)
     choice = PartitionChoice.of(topic, partition)
     chosen = of_topics(whole.select(topic), choice.names).select(partition=partition)
-    done = list(write_tables(whole, chosen, table, options, choose_executor(executor, jobs), choice=choice))
+    on_bytes = work.pop("on_bytes", None)
+    done = list(write_tables(whole, chosen, table, how, choose_executor(**work), on_bytes, choice))
     for each in done:
         if each.error is not None:
             raise each.error

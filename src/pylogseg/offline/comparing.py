@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,10 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import not_here
 from pylogseg.disk.listing import as_disk
-from pylogseg.env.executor import Advance, Executor, Workload, choose_executor
+from pylogseg.env.executor import Advance, WorkKeywords, Workload, choose_executor
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import TableColumn, declare_columns, get_columns, line_type
+from pylogseg.format.keywords import split_keywords
 from pylogseg.format.outcome import Outcome
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
@@ -28,8 +29,11 @@ from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.selection import Selection
-from pylogseg.reading.state import LENIENT, IsolationLevel, OnCorrupt, ReadState
+from pylogseg.reading.state import LENIENT, IsolationLevel, LimitKeywords, OnCorrupt, ReadState
 from pylogseg.walker.gaps import Gap, offsets_text
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Mode = Literal["records", "offsets", "latest"]
 Kind = Literal["missing", "extra", "changed"]
@@ -221,6 +225,10 @@ class Differences(Outcome):
         return 2 if self.is_damaged else int(self.differ > 0)
 
 
+class DiffKeywords(WorkKeywords, LimitKeywords, total=False):
+    """Keywords of `diff` that other functions have, too."""
+
+
 def diff(
     a: Path | Disk | Partition,
     b: Path | Disk | Partition,
@@ -235,11 +243,7 @@ def diff(
     from_log_start: bool = True,
     max_ranges: int = 1000,
     memory_bytes: int = MEMORY_BYTES,
-    max_decompressed_bytes: int = 64 << 20,
-    max_bytes_per_second: float | None = None,
-    jobs: int | None = 1,
-    executor: Executor | None = None,
-    on_bytes: Callable[[int], None] | None = None,
+    **how: Unpack[DiffKeywords],
 ) -> Differences:
     """Compare two partitions, or two directories partition by partition: the records, and not how they are batched.
 
@@ -299,13 +303,13 @@ def diff(
         While iterating, with ``on_corrupt="raise"``.
     """
     check_word("mode", mode, ("records", "offsets", "latest"))
+    workers, limits = split_keywords(how, WorkKeywords, LimitKeywords)
     reading = replace(
         LENIENT,
         isolation_level=isolation_level,
         on_corrupt=on_corrupt,
         control=mode != "latest",
-        max_decompressed_bytes=max_decompressed_bytes,
-        max_bytes_per_second=max_bytes_per_second,
+        **limits,
     )
     selection = Selection(latest=mode == "latest", latest_memory_bytes=memory_bytes)
     choice = PartitionChoice.of(topic, partition)
@@ -315,8 +319,8 @@ def diff(
     pairs = _pairs(*(_logs(disk, choice, from_log_start) for disk in disks))
     comparison = _Comparison(mode, offset, common, selection, reading.start(scratch=Scratch), max_ranges)
     sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
-    load = Workload("pylogseg diff", sizes, on_bytes)
-    return Differences(iter(choose_executor(executor, jobs).map(comparison.run, pairs, load)))
+    load = Workload("pylogseg diff", sizes, workers.pop("on_bytes", None))
+    return Differences(iter(choose_executor(**workers).map(comparison.run, pairs, load)))
 
 
 _Pair = tuple[str, LogFiles | None, LogFiles | None]

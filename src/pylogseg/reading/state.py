@@ -52,15 +52,20 @@ class Throttle:
             sleep(wait)
 
 
-class ReadingKeywords(TypedDict, total=False):
+class LimitKeywords(TypedDict, total=False):
+    """Limits of a reading as keywords of a function."""
+
+    max_decompressed_bytes: int
+    max_bytes_per_second: float | None
+
+
+class ReadingKeywords(LimitKeywords, total=False):
     """The fields of `Reading` as keywords of a function."""
 
     isolation_level: IsolationLevel
     on_corrupt: OnCorrupt
     control: bool
     check_crc: bool
-    max_decompressed_bytes: int
-    max_bytes_per_second: float | None
     drop_behind: bool
 
 

@@ -6,22 +6,24 @@ import html
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.listing import as_disk
 from pylogseg.env.beside import whole
-from pylogseg.env.executor import Executor, choose_executor
+from pylogseg.env.executor import WorkKeywords, choose_executor
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import to_json
 from pylogseg.format.escape import json_line
+from pylogseg.format.keywords import split_keywords
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.disk import exit_code_of
 from pylogseg.reading.selection import Moment, check_times, milliseconds
-from pylogseg.reading.state import Throttle
+from pylogseg.reading.state import LimitKeywords, Throttle
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.comparing import compared, earlier_facts
 from pylogseg.reporting.facts import Facts
@@ -29,6 +31,9 @@ from pylogseg.reporting.gather import gather
 from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.page import page
 from pylogseg.reporting.tables import write_tables
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: In a URL, the name and the password.
 _LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)
@@ -133,6 +138,10 @@ class Report:
         return write_tables(self.facts, Path(folder))
 
 
+class ReportKeywords(WorkKeywords, LimitKeywords, total=False):
+    """Keywords of `report` that other functions have, too."""
+
+
 def report(
     path: _Path | Sequence[_Path] | Disk | Partition,
     topic: str | Sequence[str] | None = None,
@@ -144,14 +153,10 @@ def report(
     sample: int = 0,
     registry: _Path | None = None,
     value_as: str | None = None,
-    jobs: int | None = 1,
-    executor: Executor | None = None,
-    max_bytes_per_second: float | None = None,
-    max_decompressed_bytes: int = 64 << 20,
     config: Mapping[str, str] | None = None,
     server_properties: _Path | None = None,
     now_ms: int | None = None,
-    on_bytes: Callable[[int], None] | None = None,
+    **how: Unpack[ReportKeywords],
 ) -> Report:
     """Look at a disk: its topics, partitions and segments, what is wrong with them, and what can be freed.
 
@@ -216,6 +221,7 @@ def report(
     if sample < 0:
         raise RequestError(f"sample must not be negative, not {sample}")
     check_decoding(sample, registry, value_as)
+    workers, limits = split_keywords(how, WorkKeywords, LimitKeywords)
     disk = as_disk(path)
     choice = PartitionChoice.of(topic, partition)
     since_ms, until_ms = milliseconds(since), milliseconds(until)
@@ -229,8 +235,8 @@ def report(
         payloads=sample,
         registry=None if registry is None else os.fspath(registry),
         value_as=value_as,
-        throttle=Throttle.of(max_bytes_per_second),
-        limit_bytes=max_decompressed_bytes,
+        throttle=Throttle.of(limits.get("max_bytes_per_second")),
+        limit_bytes=limits.get("max_decompressed_bytes", DECOMPRESSED_LIMIT_BYTES),
         config=dict(config or {}),
         server_properties=None if server_properties is None else os.fspath(server_properties),
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
@@ -250,7 +256,8 @@ def report(
     )
     chosen = disk.select(topic, partition)
     scanned = partitions_to_scan(chosen, choice)
-    return Report(gather(chosen, scanned, options, choose_executor(executor, jobs), on_bytes))
+    on_bytes = workers.pop("on_bytes", None)
+    return Report(gather(chosen, scanned, options, choose_executor(**workers), on_bytes))
 
 
 def partitions_to_scan(disk: Disk, choice: PartitionChoice) -> list[Partition]:

@@ -286,7 +286,7 @@ class Catalog:
         self.notes += [*notes, *fallbacks_of(self.clusters)]
         if view.until_checkpoint:
             self.notes += _unknown_high_watermarks(disk)
-        if view.aborts_open:
+        if view.end_open_transactions:
             self.notes.append("transactions that were open when the copy was made count as aborted")
         live = [each for each in disk.partitions if each.is_live and each.topic and each.topic != METADATA_TOPIC]
         self._files = {shown(each.files, each.path): each for each in disk.log_dirs}

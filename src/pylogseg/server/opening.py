@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.errors import RequestError
+from pylogseg.format.keywords import split_keywords
 from pylogseg.format.words import check_word
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.committed import CommittedOffsets, Offsets
@@ -18,7 +19,10 @@ from pylogseg.server.handlers import READ_ONLY
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server
 from pylogseg.server.service import Service
-from pylogseg.server.view import View
+from pylogseg.server.view import View, ViewKeywords
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def serve(
@@ -28,16 +32,14 @@ def serve(
     advertise: str | None = None,
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
-    until_checkpoint: bool = False,
-    end_open_transactions: bool = False,
     group_offsets: bool = False,
     commits: str | os.PathLike[str] | None = None,
-    on_corrupt: Literal["raise", "skip"] = "raise",
     storage_options: Mapping[str, Any] | None = None,
     security: Security = Security(),  # noqa: B008  (it cannot be changed)
     max_connections: int = 1000,
     tier: str | None = None,
     trace: Callable[[str], None] | None = None,
+    **shown: Unpack[ViewKeywords],
 ) -> Server:
     """Serve log directories over Kafka's protocol: clients read them as from a broker, and nothing on the disk changes.
 
@@ -97,12 +99,13 @@ def serve(
     ...     consumer = kafka.KafkaConsumer("orders", bootstrap_servers=server.bootstrap_servers)
     """
     choice = PartitionChoice.of(topic, partition)
-    check_word("on_corrupt", on_corrupt, ("raise", "skip"))
+    (fields,) = split_keywords(shown, ViewKeywords)
+    view = View(**fields)
+    check_word("on_corrupt", view.on_corrupt, ("raise", "skip"))
     limits = Limits(connections=max_connections)
     guard = Guard(security)
     if guard.acls:
         raise RequestError("ACLs (acls) need a server that clients may write to: pylogseg broker, Broker")
-    view = View(until_checkpoint, on_corrupt == "skip", end_open_transactions)
     catalog = Catalog.open([path, *more], choice, view=view, storage_options=storage_options, tier=tier)
     load = _offsets(catalog, group_offsets)
     if commits is None:

@@ -70,7 +70,7 @@ class Overlays:
 
         log = opened() if self.skipping is None else self.skipping.opened(storage, found.segments, opened)
         log.update_high_watermark(start.high_watermark if self._view.until_checkpoint else log.log_end_offset)
-        if self._view.aborts_open:
+        if self._view.end_open_transactions:
             self._abort_open(found.name, log)
         return log
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.listing import open_dir
+from pylogseg.format.keywords import parameters_of
 from pylogseg.spark.executor import SparkExecutor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +37,7 @@ def takes(*functions: Callable[..., Any], without: Sequence[str] = ()) -> Callab
                 shown |= _CHOICE
             elif each.kind is not inspect.Parameter.VAR_KEYWORD:
                 shown[each.name] = each
-        for each in (_PROGRESS, *(each for f in functions for each in inspect.signature(f).parameters.values())):
+        for each in (_PROGRESS, *(each for function in functions for each in parameters_of(function))):
             if each.name not in (*_OWN, *without) and each.kind >= inspect.Parameter.KEYWORD_ONLY:
                 shown.setdefault(each.name, each)
         signature = own.replace(parameters=sorted(shown.values(), key=lambda each: each.kind))

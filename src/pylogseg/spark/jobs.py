@@ -32,10 +32,11 @@ from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.lakehouse.audit_result import PartitionAudit
 from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.offline.comparing import Difference
+from pylogseg.offline.restoring.partition import TableKeywords
 from pylogseg.offline.result import PartitionResult
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.selection import Selection
-from pylogseg.reading.state import IsolationLevel, OnCorrupt, Reading
+from pylogseg.reading.state import Reading, ReadingKeywords
 from pylogseg.reporting.report import Report
 from pylogseg.spark.answers import DETAIL, declared, frame_partitions, small_frame, to_line
 from pylogseg.spark.arguments import take_choice, take_executor, take_log, takes
@@ -52,6 +53,9 @@ from pylogseg.tables.export.tables import COLUMNS, TableExport, export_logs, mis
 _RESULT = declared(
     PartitionResult, "state reason path logStart logEnd bytesBefore bytesAfter segmentsBefore segmentsAfter"
 )
+
+#: Keywords of offline commands that a job gives them.
+_NOT_OF_JOBS = ("into", "storage")
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -204,7 +208,7 @@ def diff(spark: Any, a: str, b: str, *choice: Any, **how: Any) -> Any:
     return frame_partitions(spark, differences, (*counts, duplicates), duplicates=0)
 
 
-@takes(open_dir)
+@takes(open_dir, ReadingKeywords, without=["control", "check_crc", "drop_behind"])
 def export(
     spark: Any,
     path: Any,
@@ -215,9 +219,6 @@ def export(
     compression: str = "zstd",
     since: int | None = None,
     until: int | None = None,
-    isolation_level: IsolationLevel = "read_uncommitted",
-    on_corrupt: OnCorrupt = "raise",
-    max_decompressed_bytes: int = 64 << 20,
     keep_deleted: bool = True,
     overwrite: bool = False,
     dry_run: bool = False,
@@ -238,12 +239,14 @@ def export(
     executor, storage = take_executor(spark, how), how.get("storage_options")
     target, layout = out if "://" in out else os.path.abspath(out), Form(form, tuple(columns), compression)
     selection = Selection(since=since, until=until)
-    reading = Reading(isolation_level, on_corrupt, max_decompressed_bytes=max_decompressed_bytes)
+    reading = Reading(**{name: how.pop(name) for name in ReadingKeywords.__annotations__ if name in how})
     state = reading.start(scratch=Scratch)
     chosen, disk = take_choice(choice, how), open_dir(path, **how)
     logs = logs_of(disk.select(*chosen.arguments))
     into = storage if out_storage_options is None else out_storage_options
-    table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
+    table = TableExport(
+        target, layout, reading.isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into
+    )
     parts = export_logs(logs, table, selection, state, keep_deleted=keep_deleted, executor=executor)
     rows = [row for part in parts for row in rows_of(part, table.store)]
     return small_frame(spark, [*rows, *missing_rows(disk, logs, selection, state, chosen)], EXPORTED)
@@ -302,7 +305,7 @@ def _log_problems(result: LakeTable) -> None:
         _log.warning("%s: %s do not decode, and are in its table of dead letters", result.table, count)
 
 
-@takes(offline.compact)
+@takes(offline.compact, without=_NOT_OF_JOBS)
 def compact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
     """Keep the last record of each key as `pylogseg.offline.compact` does, in the new log directory ``out``.
 
@@ -316,7 +319,7 @@ def compact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
     return frame_partitions(spark, result, _RESULT)
 
 
-@takes(offline.redact)
+@takes(offline.redact, without=_NOT_OF_JOBS)
 def redact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
     """Delete or blank records as `pylogseg.offline.redact` does; ``out`` and the rows are those of `compact`."""
     executor, (topic, partition) = take_executor(spark, how), take_choice(choice, how).arguments
@@ -326,7 +329,7 @@ def redact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
 
 @takes(
     offline.restore,
-    without=["committed", "without_transactions", "target_storage_options", "files", "table", "keep_going"],
+    without=[*TableKeywords.__annotations__, "target_storage_options", "files", "keep_going"],
 )
 def restore_tier(spark: Any, path: str, target: str, *choice: Any, **how: Any) -> Any:
     """Restore partitions from tiered storage as `pylogseg.offline.restore` does, into a folder that all workers share.

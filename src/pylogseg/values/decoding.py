@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,14 @@ _PEEKED = 4
 _WHICH = ("key", "value")
 _VERSION = re.compile(r"(?P<subject>.+):(?P<version>\d+)", re.DOTALL)
 _TEXT = re.compile(r'\s*([\[{"]|(syntax|message|package|import|//|/\*)\b)')
+
+
+class DecodingKeywords(TypedDict, total=False):
+    """The decoding that a function uses, as its keywords; see `Decoding.of_keywords`."""
+
+    decoding: str | Sequence[str] | Decoding | None
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None
+    registry: str | os.PathLike[str] | Schemas | None
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,16 @@ class Decoding:
                 raise RequestError(f"pass {', '.join(given)} to Decoding(...), not beside it")
             return decoding
         return cls((decoding,) if isinstance(decoding, str) else tuple(decoding), **given)
+
+    @classmethod
+    def of_keywords(cls, decoding: str | Sequence[str] | Decoding | None = None, **options: Any) -> Decoding | None:
+        """Return the decoding of a function's keywords, none without `decoding`; RequestError for options alone."""
+        if decoding is not None:
+            return cls.of(decoding, **options)
+        names = [f"{name}=" for name, value in options.items() if value is not None]
+        if names:
+            raise RequestError(f"{' and '.join(names)} {'go' if names[1:] else 'goes'} with decoding='value'")
+        return None
 
     def wanted(self, which: str) -> SchemaChoice | None:
         """Return the reader's schema that is asked for."""

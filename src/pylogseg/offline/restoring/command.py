@@ -7,7 +7,7 @@ import copy
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition
@@ -16,12 +16,13 @@ from pylogseg.disk.listing import open_dir
 from pylogseg.disk.small_files import unknown_cluster
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier
-from pylogseg.env.executor import INLINE, Executor, Threads, choose_executor
+from pylogseg.env.executor import INLINE, Executor, Threads, WorkKeywords, choose_executor
 from pylogseg.env.filesystem import is_same_folder, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.format.keywords import split_keywords
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.lacking import UNINDEXED, Look, lacking_in, refuse
@@ -38,7 +39,7 @@ from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note
 from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
 from pylogseg.offline.restoring.from_table import FromTable
-from pylogseg.offline.restoring.partition import RestoreOptions, WrittenPart
+from pylogseg.offline.restoring.partition import RestoreOptions, TableKeywords, WrittenPart
 from pylogseg.offline.restoring.siblings import refuse_second_copies
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.staging import Staging, finish_commits
@@ -53,10 +54,35 @@ from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, fin
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 #: Makes small files of a log directory, by their names, of what a restore has written.
 SmallFiles = Callable[[Result], Mapping[str, bytes]]
 #: Partitions of a log directory that are copied together.
 _TOGETHER = 64
+
+
+class TierKeywords(TypedDict, total=False):
+    """Keywords of `restore` for a source in tiered storage."""
+
+    storage_options: Mapping[str, Any] | None
+    tier: str | None
+    until: Until | None
+    on_corrupt: Literal["raise", "skip"]
+    keep_going: bool
+
+
+class ArrivalKeywords(TypedDict, total=False):
+    """Keywords of `restore` for logs that come into a cluster."""
+
+    cluster_metadata: str | None
+    keep_producers: bool | None
+    abort_open_transactions: bool
+
+
+class RestoreKeywords(WorkKeywords, ArrivalKeywords, TierKeywords, TableKeywords, total=False):
+    """Keywords of `restore` for some sources, and those that other functions have, too."""
 
 
 def restore(
@@ -67,24 +93,11 @@ def restore(
     partition: int | Sequence[int] | None = None,
     overwrite: bool = False,
     force: bool = False,
-    committed: bool = False,
-    without_transactions: bool = False,
-    cluster_metadata: str | None = None,
-    keep_producers: bool | None = None,
-    abort_open_transactions: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    tier: str | None = None,
-    until: Until | None = None,
-    on_corrupt: Literal["raise", "skip"] = "raise",
-    keep_going: bool = False,
     dry_run: bool = False,
     target_storage_options: Mapping[str, Any] | None = None,
-    jobs: int | None = 1,
-    executor: Executor | None = None,
     on_result: Callable[[PartitionResult], None] | None = None,
-    on_bytes: Callable[[int], None] | None = None,
     files: SmallFiles | None = None,
-    **table: Any,
+    **how: Unpack[RestoreKeywords],
 ) -> Result:
     """Put partitions into a log directory of a broker that does not run: all that were chosen appear, or none.
 
@@ -153,8 +166,8 @@ def restore(
     files : callable, optional
         Called with the result when all partitions are written: small files of the log directory, by their names. They
         appear with the partitions, or nothing does.
-    **table
-        Of `RestoreOptions`, for records of a table: ``compression``, ``batch_bytes``, ``segment_bytes``.
+    compression, batch_bytes, segment_bytes
+        For records of a table, as in `RestoreOptions`.
 
     Returns
     -------
@@ -171,42 +184,55 @@ def restore(
     StorageError
         If a broker has the lock, or a disk fails.
     """
-    check_word("on_corrupt", on_corrupt, ("raise", "skip"))
+    kinds = (WorkKeywords, ArrivalKeywords, TierKeywords, TableKeywords)
+    work, arrival, of_tier, table = split_keywords(how, *kinds)
+    check_word("on_corrupt", of_tier.get("on_corrupt", "raise"), ("raise", "skip"))
     source, into = os.fspath(path), os.fspath(target)
     is_remote = "://" in into
     into = into if is_remote else checked_target(into)
     if os.path.isdir(source):
         refuse_archive(source, os.listdir(source))
-    options, choice = RestoreOptions(**table), PartitionChoice.of(topic, partition)
-    given: RestoreSource
-    if tier is not None or is_tier(source):
-        if committed or without_transactions or table:
-            raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
-        disk = open_dir(source, storage_options=storage_options, tier=tier)
-        given = FromTier(disk, choice, until or Until(), skips_damage=on_corrupt == "skip", keeps_going=keep_going)
-        given.lacking = given.look(disk, force)
-    elif until is not None or on_corrupt != "raise" or keep_going:
+    given = _source_of(source, PartitionChoice.of(topic, partition), force, of_tier, table)
+    if isinstance(given, _FromLogs) and not is_remote:
+        given.refuse_inside(into)
+    on_bytes = work.pop("on_bytes", None)
+    executor = choose_executor(**work)
+    options = {**arrival, "on_bytes": on_bytes, "executor": executor}
+    if is_remote:
+        if not isinstance(executor, Threads):
+            raise RequestError(f"{into}: a restore into a store works on one machine, as it makes the partitions there")
+        return _into_store(given, StoreUpload(into, target_storage_options), overwrite, dry_run, on_result, options)
+    job = Restoring(given, into, on_result, files=files, **options)
+    return job.plan(overwrite) if dry_run else job.run(overwrite)
+
+
+def _source_of(
+    source: str, choice: PartitionChoice, force: bool, of_tier: dict[str, Any], table: dict[str, Any]
+) -> RestoreSource:
+    """Open a source by its kind; RequestError for the options of another kind."""
+    committed, without = table.pop("committed", False), table.pop("without_transactions", False)
+    options, is_of_table = RestoreOptions(**table), bool(committed or without or table)
+    opening = {name: of_tier.pop(name, None) for name in ("storage_options", "tier")}
+    until, skips_damage = of_tier.get("until"), of_tier.get("on_corrupt", "raise") == "skip"
+    keeps_going = of_tier.get("keep_going", False)
+    comes_from_tier = opening["tier"] is not None or is_tier(source)
+    if not comes_from_tier and (until is not None or skips_damage or keeps_going):
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
-    elif comes_from_table(source):
+    if not comes_from_tier and comes_from_table(source):
         lacking = lacking_of(source, choice.takes)
         if not force:
             refuse(lacking)
-        given = FromTable(Tables(source), choice, options, committed, without_transactions)
-        given.lacking = lacking
-    else:
-        if committed or without_transactions or table:
-            raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
-        given = _FromLogs(source, choice, force)
-        if not is_remote:
-            given.refuse_inside(into)
-    workers = choose_executor(executor, jobs)
-    how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions, workers)
-    if is_remote:
-        if not isinstance(workers, Threads):
-            raise RequestError(f"{into}: a restore into a store works on one machine, as it makes the partitions there")
-        return _into_store(given, StoreUpload(into, target_storage_options), overwrite, dry_run, *how)
-    job = Restoring(given, into, *how, files=files)
-    return job.plan(overwrite) if dry_run else job.run(overwrite)
+        rows = FromTable(Tables(source), choice, options, committed, without)
+        rows.lacking = lacking
+        return rows
+    if is_of_table:
+        raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
+    if not comes_from_tier:
+        return _FromLogs(source, choice, force)
+    disk = open_dir(source, **opening)
+    uploads = FromTier(disk, choice, until or Until(), skips_damage=skips_damage, keeps_going=keeps_going)
+    uploads.lacking = uploads.look(disk, force)
+    return uploads
 
 
 def _into_store(
@@ -214,14 +240,13 @@ def _into_store(
     upload: StoreUpload,
     overwrite: bool,
     dry_run: bool,
-    cluster_metadata: str | None,
     on_result: Callable[[PartitionResult], None] | None,
-    *how: Any,
+    options: Mapping[str, Any],
 ) -> Result:
     """Restore into a folder of this machine, and upload what it has then."""
     with upload.opened(dry_run=dry_run) as root:
         upload.check_free([result.name for result in given.partitions if result.state == "done"], overwrite)
-        job = Restoring(given, str(root), cluster_metadata, None, *how)
+        job = Restoring(given, str(root), **options)
         result = job.plan(overwrite) if dry_run else job.run(overwrite)
         made = {each.name: root / each.name for each in result if (root / each.name).is_dir()}
         if not dry_run:
@@ -412,9 +437,9 @@ class Restoring:
         self,
         given: RestoreSource,
         target: str,
-        cluster_metadata: str | None = None,
         on_result: Callable[[PartitionResult], None] | None = None,
         on_bytes: Callable[[int], None] | None = None,
+        cluster_metadata: str | None = None,
         keep_producers: bool | None = None,
         abort_open_transactions: bool = False,
         executor: Executor = INLINE,

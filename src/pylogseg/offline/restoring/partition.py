@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,16 @@ _APPEND_BYTES = 512 << 10
 _FOR_EVER_MS = 2**63 - 1
 _APPEND_TIME = 1
 _MAX_RELATIVE = 2**31 - 1
+
+
+class TableKeywords(TypedDict, total=False):
+    """Keywords of `restore` for records of a table: fields of `RestoreOptions`, and rules for transactions."""
+
+    committed: bool
+    without_transactions: bool
+    compression: str
+    batch_bytes: int
+    segment_bytes: int
 
 
 @dataclass(frozen=True)

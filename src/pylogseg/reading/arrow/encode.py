@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
-from pylogseg.format.builder import build, columns_of, shared_row
+from pylogseg.format.builder import BatchKeywords, build, columns_of, shared_row
+from pylogseg.format.keywords import split_keywords
 from pylogseg.format.record_input import columns_from_records
 from pylogseg.format.records import RecordColumns
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _ARROW = ("__arrow_c_stream__", "__arrow_c_array__")
 
@@ -16,21 +20,14 @@ _ARROW = ("__arrow_c_stream__", "__arrow_c_array__")
 def encode(
     records: Any,
     *,
-    magic: int = 2,
     compression: str | int = "none",
     level: int | None = None,
     batch_bytes: int = 16384,
     batch_records: int | None = None,
     base_offset: int | None = None,
-    leader_epoch: int = -1,
     timestamp_type: Literal["create", "append"] = "create",
-    append_time_ms: int | None = None,
     timestamp_default_ms: int = -1,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-    delete_horizon_ms: int | None = None,
+    **batch: Unpack[BatchKeywords],
 ) -> bytearray:
     """Encode records into record batches, as Kafka's producer and broker write them.
 
@@ -83,21 +80,12 @@ def encode(
     """
     if timestamp_type not in ("create", "append"):
         raise RequestError(f"invalid timestamp_type {timestamp_type!r}; expected 'create' or 'append'")
-    if (timestamp_type == "append") != (append_time_ms is not None):
+    if (timestamp_type == "append") != (batch.get("append_time_ms") is not None):
         raise RequestError("append_time_ms and timestamp_type='append' must be given together")
     if base_offset is not None and base_offset < 0:
         raise RequestError(f"base_offset {base_offset} is negative")
-    shared = shared_row(
-        magic=magic,
-        compression=compression,
-        leader_epoch=leader_epoch,
-        append_time_ms=append_time_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-        delete_horizon_ms=delete_horizon_ms,
-    )
+    (fields,) = split_keywords(batch, BatchKeywords)
+    shared = shared_row(compression=compression, **fields)
     columns = input_columns(records, base_offset, timestamp_default_ms)
     return build(columns, shared, batch_bytes=batch_bytes, batch_records=batch_records, level=level)[0]
 
