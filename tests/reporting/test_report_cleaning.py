@@ -105,7 +105,7 @@ def test_what_is_assumed(examples: Path, given: str) -> None:
     assert plain.cleaning is not None
     assert (cleaned.cleaning.policy, plain.cleaning.policy) == policies == tuple(t.policy for t in found.topics)
     assert plain.cleaning.assumed_policy == "delete"
-    sources = {each.name: each.source for each in cleaned.cleaning.settings}
+    sources = {each["name"]: each["source"] for each in cleaned.cleaning.settings}
     assert sources["cleanup.policy"] == source
     assert sources["retention.ms"] == ("set" if "retention.ms" in config else "assumed")
     is_known = given == "both"

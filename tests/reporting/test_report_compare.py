@@ -129,7 +129,7 @@ def test_nothing_changed(golden: Path, examples: Path, tmp_path: Path) -> None:
         assert since.partitions == since.findings == since.settings == since.replicas == since.notes == ()
         assert since.partitions_same == sum(each.state == "live" for each in made.facts.partitions) > 0
         assert since.findings_same == len(made.facts.findings)
-        assert {each.what for each in since.groups} <= {"same", "stuck"}
+        assert {each["what"] for each in since.groups} <= {"same", "stuck"}
 
 
 def test_groups_settings_and_replicas(golden: Path, tmp_path: Path) -> None:
@@ -152,18 +152,18 @@ def test_groups_settings_and_replicas(golden: Path, tmp_path: Path) -> None:
     earlier.write_text(json.dumps(before))
     since = made.since(earlier).facts.since
     assert since is not None
-    found = {each.group: each for each in since.groups}
+    found = {each["group"]: each for each in since.groups}
     moved = sum(1 for row in made.to_dict()["groupOffsets"] if row["group"] == names[0] and row["offset"])
-    assert (found[names[0]].what, found[names[0]].lag_before, found[names[0]].read) == ("behind", 0, moved)
-    assert found[names[1]].what == "caught up"
-    assert (found["left"].what, found[names[2]].what) == ("gone", "new")
-    assert found[names[3]].what == "stuck"
-    order = [each.what for each in since.groups]
+    assert tuple(found[names[0]][name] for name in ("what", "lagBefore", "read")) == ("behind", 0, moved)
+    assert found[names[1]]["what"] == "caught up"
+    assert (found["left"]["what"], found[names[2]]["what"]) == ("gone", "new")
+    assert found[names[3]]["what"] == "stuck"
+    order = [each["what"] for each in since.groups]
     assert order == sorted(order, key=["stuck", "behind", "gone", "new", "caught up", "same"].index)
-    assert [(each.before, each.after) for each in since.settings if each.name == "segment.ms"] == [("1", None)]
+    assert [(each["before"], each["after"]) for each in since.settings if each["name"] == "segment.ms"] == [("1", None)]
     assert len(since.settings) == 2
     (who,) = since.replicas
-    assert (who.leader_before, who.in_sync_before) == (77, (77, 78))
+    assert (who["leaderBefore"], who["inSyncBefore"]) == (77, [77, 78])
 
 
 def gone(**other: Any) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def test_of_very_many(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     append(log_dir / "moves-0", 5, 100)
     later = package.report(log_dir, now_ms=NOW).since(tmp_path / "brief.json").facts.since
     assert later is not None
-    assert [(each.name, each.end_before, each.end_after) for each in later.partitions] == [("moves-0", 100, 105)]
+    assert [(each["name"], each["endBefore"], each["endAfter"]) for each in later.partitions] == [("moves-0", 100, 105)]
     one = package.report(log_dir, "same", now_ms=NOW).since(tmp_path / "before.json").facts.since
     assert one is not None
     assert (one.partitions, one.partitions_same) == ((), 1)

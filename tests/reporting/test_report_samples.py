@@ -13,9 +13,8 @@ import pytest
 from helpers.shell import pylogseg
 
 import pylogseg as package
-from pylogseg.disk.choice import PartitionChoice
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.partitions import SHOWN_BYTES
-from pylogseg.reporting.report import command_of
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 COUNT = 500
@@ -135,10 +134,9 @@ def test_a_registry_is_asked_only_if_it_is_named(
     assert part.sample is not None
     assert part.sample.payloads[0].value == '{"n":42}'
     assert asked
-    assert "secret" not in command_of([], PartitionChoice(), sample=1, registry=url)
-    assert f"--registry {url.replace('somebody:secret@', '')}" in command_of(
-        [], PartitionChoice(), sample=1, registry=url
-    )
+    command = ReportOptions(payloads=1, registry=url).command
+    assert "secret" not in command
+    assert f"--registry {url.replace('somebody:secret@', '')}" in command
 
 
 def test_what_has_no_use_is_refused(tmp_path: Path) -> None:

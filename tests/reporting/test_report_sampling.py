@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import pylogseg
+from pylogseg.format.columns import to_row
 from pylogseg.reporting import gather
 from pylogseg.reporting.commands import line
-from pylogseg.reporting.series import DAY_MS, HOUR_MS, MOST_BUCKETS, SECOND_MS, STEPS_MS, Grown, SeriesCount
+from pylogseg.reporting.series import DAY_MS, HOUR_MS, MOST_BUCKETS, SECOND_MS, STEPS_MS, Growth, Series
 
 _START_MS = 1_700_000_000_000
 
@@ -79,17 +80,16 @@ def test_wrong_index_is_not_trusted(many_batches: Path, monkeypatch: pytest.Monk
 
 
 def test_times_are_bounded() -> None:
-    times = SeriesCount()
+    times = Series()
     ones = np.ones(1000, np.int64)
     for day in range(400):
         times.add(_START_MS + day * DAY_MS + np.arange(1000) * SECOND_MS, ones, 2 * ones)
-    fact = times.fact()
-    assert len(fact.starts) <= MOST_BUCKETS
-    assert sum(fact.records) == 400_000
-    assert sum(fact.bytes) == 800_000
-    assert fact.step_ms in STEPS_MS
+    assert len(times.starts) <= MOST_BUCKETS
+    assert sum(times.records) == 400_000
+    assert sum(times.bytes) == 800_000
+    assert times.step_ms in STEPS_MS
     times.add(np.array([-1, -1]), np.array([3, 4]), np.array([0, 0]))
-    assert times.fact().untimed == 7
+    assert times.untimed == 7
 
 
 def test_times_merge() -> None:
@@ -97,32 +97,31 @@ def test_times_merge() -> None:
     rng = np.random.default_rng(7)
     parts = [_START_MS + rng.integers(0, 10 ** int(power), 500) for power in (3, 5, 8, 10)]
     ones = np.ones(500, np.int64)
-    whole = SeriesCount()
+    whole = Series()
     whole.add(np.concatenate(parts), np.ones(2000, np.int64), np.ones(2000, np.int64))
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
-        merged = SeriesCount()
+        merged = Series()
         for number in order:
-            one = SeriesCount()
+            one = Series()
             one.add(parts[number], ones, ones)
             merged.merge(one)
-        assert merged.fact() == whole.fact()
+        assert to_row(merged) == to_row(whole)
 
 
 def test_growth() -> None:
     now = _START_MS
     ages = np.array([0, 30 * 60_000, 2 * HOUR_MS, 2 * DAY_MS, 8 * DAY_MS, 100 * DAY_MS, -HOUR_MS])
     sizes = np.array([1, 10, 100, 1000, 10_000, 100_000, 7])
-    grown = Grown(now)
+    grown = Growth(now)
     grown.add(now - ages, np.ones(7, np.int64), sizes)
-    fact = grown.fact()
-    assert (fact.last_hour_bytes, fact.last_day_bytes, fact.last_week_bytes) == (11, 111, 1111)
-    assert fact.bytes_per_day == round(1111 / 7, 1)
-    assert sum(fact.hours.bytes) == 1111
-    assert sum(fact.days.bytes) == 11_111
+    assert (grown.last_hour_bytes, grown.last_day_bytes, grown.last_week_bytes) == (11, 111, 1111)
+    assert grown.bytes_per_day == round(1111 / 7, 1)
+    assert sum(grown.hours.bytes) == 1111
+    assert sum(grown.days.bytes) == 11_111
     # What is younger than a week grows by what is there.
-    young = Grown(now)
+    young = Growth(now)
     young.add(np.array([now - 2 * DAY_MS]), np.ones(1, np.int64), np.array([1000]))
-    assert young.fact().bytes_per_day == 500
+    assert young.bytes_per_day == 500
 
 
 def test_quoting() -> None:

@@ -21,7 +21,7 @@ from pylogseg.reporting.cluster import cluster_ids
 from pylogseg.reporting.comparing import earlier_facts
 from pylogseg.reporting.gather import gather
 from pylogseg.reporting.options import ReportOptions
-from pylogseg.reporting.report import Report, check_decoding, command_of, partitions_to_scan
+from pylogseg.reporting.report import Report, check_decoding, partitions_to_scan
 
 _EPILOG = """\b
 Examples:
@@ -152,17 +152,6 @@ def report(
     if compare is not None:  # before much is read
         earlier_facts(compare, cluster_ids(chosen.disk), time.time_ns() // 1_000_000 if now is None else now)
     config = common.parse_settings(settings)
-    again = command_of(
-        paths,
-        chosen.choice,
-        full=full,
-        since=since,
-        until=until,
-        sample=sample,
-        registry=registry,
-        value_as=value_as,
-        config=config,
-    )
     options = ReportOptions(
         full=full,
         since=since,
@@ -175,7 +164,6 @@ def report(
         choice=chosen.choice,
         config=config,
         server_properties=server_properties,
-        command=again,
         paths=paths,
         now_ms=time.time_ns() // 1_000_000 if now is None else now,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any
 
 from pylogseg.format.words import size_text
-from pylogseg.reporting.changes import GroupChange, PartitionChange, Since
+from pylogseg.reporting.facts import Since
 
-_Row = TypeVar("_Row")
+_Row = dict[str, Any]
 #: Lines of each kind.
 _MOST = 10
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
@@ -21,27 +21,29 @@ def since_lines(since: Since) -> Iterator[str]:
     made = datetime.datetime.fromtimestamp(since.made_ms / 1000, datetime.timezone.utc)
     yield f"Since {made:%Y-%m-%d %H:%M:%S} UTC ({span_text(since.span_ms)}, {since.source}):"
     yield f"  size: {size_text(since.size_before)} -> {size_text(since.size_after)}"
-    counts = Counter(each.what for each in since.partitions)
+    counts = Counter(each["what"] for each in since.partitions)
     told = ", ".join(f"{count:,} {what}" for what, count in counts.items())
     yield f"  partitions: {told + ', ' if told else ''}{since.partitions_same:,} as they were"
     yield from _some(since.partitions, _partition)
-    found = Counter(each.what for each in since.findings)
+    found = Counter(each["what"] for each in since.findings)
     yield f"  findings: {found['new']:,} new, {found['gone']:,} gone, {since.findings_same:,} the same"
-    yield from _some(since.findings, lambda each: f"{each.what}: {each.level}, {each.path}: {each.reason}")
-    changed = [each for each in since.groups if each.what != "same"]
+    yield from _some(since.findings, lambda each: f"{each['what']}: {each['level']}, {each['path']}: {each['reason']}")
+    changed = [each for each in since.groups if each["what"] != "same"]
     if since.groups:
         yield f"  groups: {len(changed):,} changed, {len(since.groups) - len(changed):,} the same"
         yield from _some(changed, _group)
     if since.settings:
         yield f"  settings: {len(since.settings):,} changed"
-        yield from _some(since.settings, lambda each: f"{each.topic}: {each.name}: {each.before} -> {each.after}")
+        yield from _some(
+            since.settings, lambda each: f"{each['topic']}: {each['name']}: {each['before']} -> {each['after']}"
+        )
     if since.replicas:
         yield f"  replicas: {len(since.replicas):,} changed"
         yield from _some(
             since.replicas,
             lambda each: (
-                f"{each.topic}-{each.partition}: leader {each.leader_before} -> {each.leader_after}, "
-                f"in sync {_brokers(each.in_sync_before)} -> {_brokers(each.in_sync_after)}"
+                f"{each['topic']}-{each['partition']}: leader {each['leaderBefore']} -> {each['leaderAfter']}, "
+                f"in sync {_brokers(each['inSyncBefore'])} -> {_brokers(each['inSyncAfter'])}"
             ),
         )
     yield from (f"  note: {note}" for note in since.notes)
@@ -53,20 +55,21 @@ def _some(rows: Sequence[_Row], text: Callable[[_Row], str]) -> Iterator[str]:
         yield f"    and {len(rows) - _MOST:,} more (--json lists them)"
 
 
-def _partition(each: PartitionChange) -> str:
-    def offsets(start: int | None, end: int | None) -> str:
-        return f"{_number(start)} to {_number(end)}"
+def _partition(change: _Row) -> str:
+    before, after = (
+        f"{_number(change[f'start{when}'])} to {_number(change[f'end{when}'])}, {_size(change[f'size{when}'])}"
+        for when in ("Before", "After")
+    )
+    what, rate = change["what"], change["recordsPerDay"]
+    shown = after if what == "new" else before if what == "gone" else f"{before} -> {after}"
+    return f"{what}: {change['name']}: {shown}{'' if rate is None else f' ({rate:,.0f} records a day)'}"
 
-    before = f"{offsets(each.start_before, each.end_before)}, {_size(each.size_before)}"
-    after = f"{offsets(each.start_after, each.end_after)}, {_size(each.size_after)}"
-    shown = after if each.what == "new" else before if each.what == "gone" else f"{before} -> {after}"
-    rate = "" if each.records_per_day is None else f" ({each.records_per_day:,.0f} records a day)"
-    return f"{each.what}: {each.name}: {shown}{rate}"
 
-
-def _group(each: GroupChange) -> str:
-    age = "" if each.age_ms_after is None else f", the first unread record is {span_text(each.age_ms_after)} old"
-    return f"{each.what}: {each.group}: lag {_number(each.lag_before)} -> {_number(each.lag_after)}{age}"
+def _group(change: _Row) -> str:
+    lags = f"{_number(change['lagBefore'])} -> {_number(change['lagAfter'])}"
+    age = change["ageMsAfter"]
+    unread = "" if age is None else f", the first unread record is {span_text(age)} old"
+    return f"{change['what']}: {change['group']}: lag {lags}{unread}"
 
 
 def _number(value: int | None) -> str:

@@ -92,7 +92,8 @@ INDEXES = (
 #: The tables by name, as SQL and `pylogseg.dataset` know them.
 TABLES = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "indexes": INDEXES}
 
-_SIZES = (
+#: Of a `Histogram`.
+SIZES = (
     TableColumn("count", "int64", "sizes"),
     TableColumn("total", "int64", "their sum", "bytes"),
     TableColumn("min", "int64", "the smallest", "bytes", source="known_least"),
@@ -104,7 +105,8 @@ _SIZES = (
     TableColumn("p99", "int64", "as `p50`", "bytes", source=lambda sizes: sizes.percentile(99)),
     TableColumn("max", "int64", "the largest", "bytes", source="known_largest"),
 )
-_CODEC = (
+#: Of batches of one codec.
+CODEC = (
     TableColumn("batches", "int64", "their number"),
     TableColumn("records", "int64", "in these"),
     TableColumn("storedBytes", "int64", "whole batches in the files", "bytes"),
@@ -146,16 +148,14 @@ STATS = (
     ),
     TableColumn("records", "int64", "without control records", source="stats.records"),
     TableColumn("controlRecords", "map<string, int64>", "by type", source="markers"),
-    TableColumn("codecs", "map<string, struct>", "by codec", fields=_CODEC),
+    TableColumn("codecs", "map<string, struct>", "by codec", fields=CODEC),
     TableColumn("magics", "map<string, int64>", "batches by version of the format"),
     TableColumn("timestampTypes", "map<string, int64>", "batches by type of their timestamps", source="time_types"),
     TableColumn("leastTimestamp", "timestamp", "the least of the records", source="stats.least_timestamp"),
     TableColumn("largestTimestamp", "timestamp", "the largest of the records", source="stats.largest_timestamp"),
-    TableColumn(
-        "recordBytes", "struct", "keys and values, without framing", fields=_SIZES, source="stats.record_sizes"
-    ),
-    TableColumn("keyBytes", "struct", "keys", fields=_SIZES, source="stats.key_sizes"),
-    TableColumn("valueBytes", "struct", "values", fields=_SIZES, source="stats.value_sizes"),
+    TableColumn("recordBytes", "struct", "keys and values, without framing", fields=SIZES, source="stats.record_sizes"),
+    TableColumn("keyBytes", "struct", "keys", fields=SIZES, source="stats.key_sizes"),
+    TableColumn("valueBytes", "struct", "values", fields=SIZES, source="stats.value_sizes"),
     TableColumn("nullKeys", "int64", "records without a key", source="stats.null_keys"),
     TableColumn("distinctKeys", "int64", "different keys", source="stats.keys.count"),
     TableColumn("distinctKeysExact", "bool", "false: an estimate, within about 1 %", source="stats.keys.is_exact"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.folders import readable_leader_epochs
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError
+from pylogseg.format.columns import to_row
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.groups import Unit
@@ -24,15 +25,14 @@ from pylogseg.reporting import commands
 from pylogseg.reporting.cleaning import LogShape, RetainedPiece, SettingsOf, cleaning_fact
 from pylogseg.reporting.cluster import ClusterFacts, cluster_ids
 from pylogseg.reporting.facts import (
+    IN_BRIEF,
     MOST_PARTITIONS,
     VERSION,
     CleaningFact,
     Command,
     Facts,
     FindingFact,
-    OpenFact,
     PartitionFact,
-    PartitionInBrief,
     TransactionsFact,
 )
 from pylogseg.reporting.options import ReportOptions
@@ -42,11 +42,10 @@ from pylogseg.reporting.partitions import (
     MOST_SEGMENTS,
     Fold,
     blank_fact,
-    in_brief,
     left_over,
     merged_segments,
     partition_row_of,
-    producer_facts,
+    producer_rows,
     producers_at_end,
     unscanned_fact,
     with_times,
@@ -90,7 +89,7 @@ class ReportAssembly:
         self._unlisted = 0
         self._levels = {"damage": 0, "notice": 0, "advice": 0}
         self._partitions: list[_Draft] = []
-        self._brief: dict[str, PartitionInBrief] = {}  # by path
+        self._brief: dict[str, dict[str, Any]] = {}  # by path
         self._now_in = ("", "")  # the path of a partition, and the folder that it lies in
         self._folders = {name: p for p in disk.partitions for name in (p.path, _folder(p))}
         self._files = {segment.path for segment in disk.loose}
@@ -196,7 +195,7 @@ class ReportAssembly:
         fold: Fold,
         row: PartitionRow,
         producers: Sequence[ProducerRow],
-        opened: tuple[OpenFact, ...],
+        opened: tuple[dict[str, Any], ...],
         fact: PartitionFact,
     ) -> PartitionFact:
         """Add what the other files of a partition say, and its records."""
@@ -211,7 +210,7 @@ class ReportAssembly:
         return replace(
             fact,
             sample=sample,
-            producers=producer_facts(producers, self._cluster.names),
+            producers=producer_rows(producers, self._cluster.names),
             producers_not_listed=max(0, len(producers) - MOST_PRODUCERS),
             transactions=TransactionsFact(
                 fold.stats.transactional_batches if fold.read else None,
@@ -356,15 +355,15 @@ class ReportAssembly:
             cluster_ids=cluster_ids(self._disk),
             names_not_listed=self._others(partitions),
             command_of_others=commands.line("pylogseg", "report", *options.paths, "NAME", "-o", "report.html"),
-            series=series.fact(),
-            growth=grown.fact(),
+            series=series,
+            growth=grown,
             **tables,
         )
 
     def _keep(self, draft: _Draft) -> None:
         """Keep a partition; of very many, only those that may be shown."""
         self._totals.add(draft.fact, draft.fold)
-        self._brief[draft.fact.path] = in_brief(draft.fact)
+        self._brief[draft.fact.path] = to_row(draft.fact, IN_BRIEF)
         self._partitions.append(draft)
         if len(self._partitions) >= 2 * MOST_PARTITIONS:
             self._partitions = self._best()
@@ -398,11 +397,11 @@ class ReportAssembly:
         """Return the names of partitions that are not in the facts: what was not shown, and what was not asked for."""
         shown = {fact.name for fact in partitions}
         there = {printable(each.name) for log_dir in self._disk.log_dirs for each in log_dir.partitions}
-        return tuple(sorted((there | {fact.name for fact in self._brief.values()}) - shown))
+        return tuple(sorted((there | {row["name"] for row in self._brief.values()}) - shown))
 
-    def _not_shown(self, partitions: Sequence[PartitionFact]) -> tuple[PartitionInBrief, ...]:
+    def _not_shown(self, partitions: Sequence[PartitionFact]) -> tuple[dict[str, Any], ...]:
         shown = {fact.path for fact in partitions}
-        return tuple(fact for path, fact in self._brief.items() if path not in shown)
+        return tuple(row for path, row in self._brief.items() if path not in shown)
 
 
 def _folder(partition: Partition) -> str:

@@ -17,7 +17,7 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.log.retention_rules import breached_by_size, breached_by_time
 from pylogseg.offline.options import Options
 from pylogseg.offline.settings import Settings
-from pylogseg.reporting.facts import CleaningFact, Command, Freed, SettingFact
+from pylogseg.reporting.facts import CleaningFact, Command, Freed
 from pylogseg.reporting.series import DAY_MS
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 
@@ -52,16 +52,19 @@ class CleaningSettings:
         return self.is_policy_known and (is_set or not self.config.delete)
 
     def source_of(self, name: str) -> str:
-        """Return `SettingFact.source` of a field."""
+        """Return where the value of a field comes from."""
         if name == "cleanup_policy" and self.is_cleaned:
             return "cleaner"
         return "set" if name in self.known else "assumed"
 
     @cached_property
-    def shown(self) -> tuple[SettingFact, ...]:
+    def shown(self) -> tuple[dict[str, str], ...]:
         """What counts for what is deleted."""
         values = self.config.to_properties()
-        return tuple(SettingFact(kafka_name(name), values[kafka_name(name)], self.source_of(name)) for name in _SHOWN)
+        return tuple(
+            {"name": name, "value": values[name], "source": self.source_of(field)}
+            for field, name in ((field, kafka_name(field)) for field in _SHOWN)
+        )
 
     def retention_options(self) -> tuple[str, ...]:
         """Return the options with which `retain` deletes by the time here, if nobody has set one."""

@@ -14,12 +14,8 @@ from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.inspect.stats.listing import shown_path
 from pylogseg.reporting.commands import line
-from pylogseg.reporting.facts import (
-    Command,
-    FindingFact,
-    OpenFact,
-)
-from pylogseg.reporting.lags import group_facts, offset_facts
+from pylogseg.reporting.facts import Command, FindingFact
+from pylogseg.reporting.lags import group_rows, offset_rows
 from pylogseg.values.internal import groups, transactions
 from pylogseg.values.internal.cluster_state import cluster_state
 from pylogseg.values.internal.producers import ProducerRow
@@ -35,7 +31,7 @@ class ClusterFacts:
         self._disk, self._now_ms = disk, now_ms
         self._state = cluster_state(disk)
         self._errors: list[str] = []
-        self._open: list[OpenFact] = []
+        self._open: list[dict[str, Any]] = []
         self._paths = [shown_path(log_dir.files, log_dir.path) for log_dir in disk.log_dirs]
 
     @property
@@ -59,43 +55,33 @@ class ClusterFacts:
             self._errors.append(f"{table}: {error}")
             return []
 
-    def open_of(self, partition: Partition, producers: Sequence[ProducerRow]) -> tuple[OpenFact, ...]:
+    def open_of(self, partition: Partition, producers: Sequence[ProducerRow]) -> tuple[dict[str, Any], ...]:
         """Return the transactions that are open in a partition, by its producers."""
         known = {row["producerId"]: row for row in self._transactional}
-        rows = [
-            transactions.open_row(partition.topic, partition.partition, producer, known, self._now_ms)
+        rows = tuple(
+            self._open_row(transactions.open_row(partition.topic, partition.partition, producer, known, self._now_ms))
             for producer in producers
             if producer.first_txn_offset >= 0
-        ]
-        facts = tuple(self._open_fact(row) for row in rows)
-        self._open += facts
-        return facts
+        )
+        self._open += rows
+        return rows
 
-    def _open_fact(self, row: Mapping[str, Any]) -> OpenFact:
+    def _open_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         shown = [Command("show", line("pylogseg", "transactions", *self._paths, "--open"))] if self._paths else []
         if row["abortCommand"]:
             shown.append(Command("mend", row["abortCommand"], "of Kafka's own tools, with a running cluster"))
-        return OpenFact(
-            topic=printable(row["topic"]),
-            partition=row["partition"],
-            producer_id=row["producerId"],
-            producer_epoch=row["producerEpoch"],
-            start_offset=row["startOffset"],
-            last_timestamp=row["lastTimestamp"],
-            age_ms=row["ageMs"],
-            transactional_id=None if row["transactionalId"] is None else printable(row["transactionalId"]),
-            hanging=row["hanging"],
-            commands=tuple(shown),
-        )
+        shown_row = {name: row[name] for name in _OF_OPEN}
+        named = {name: row[name] and printable(row[name]) for name in ("topic", "transactionalId")}
+        return {**shown_row, **named, "commands": shown}
 
     def tables(self) -> dict[str, Any]:
         """Return the facts of groups and transactions, by their names in `Facts`."""
         found = self._rows("groups") if groups.TOPIC in self._disk.topics else []
-        offsets, left = offset_facts(self._rows("group_offsets") if found else [], self._state, self._now_ms)
+        offsets, left = offset_rows(self._rows("group_offsets") if found else [], self._state, self._now_ms)
         self._errors += [left] if left else []
         shown = {row["group"]: self._commands_of(row["group"]) for row in found}
         return {
-            "groups": tuple(group_facts(found, offsets, shown)[:MOST_GROUPS]),
+            "groups": tuple(group_rows(found, offsets, shown)[:MOST_GROUPS]),
             "group_offsets": tuple(offsets[:MOST_OFFSETS]),
             "group_offsets_not_listed": max(0, len(offsets) - MOST_OFFSETS),
             "transactions": tuple(_transaction(row) for row in self._transactional[:MOST_TRANSACTIONS]),
@@ -131,10 +117,10 @@ class ClusterFacts:
 
     def advice(self) -> Iterator[FindingFact]:
         """Yield transactions that hang."""
-        for each in self._open:
-            if each.hanging:
+        for row in self._open:
+            if row["hanging"]:
                 reason = (
-                    f"the transaction of producer {each.producer_id} from offset {each.start_offset} on hangs: "
+                    f"the transaction of producer {row['producerId']} from offset {row['startOffset']} on hangs: "
                     "consumers with read_committed and compaction stop there"
                 )
                 yield FindingFact(
@@ -142,14 +128,11 @@ class ClusterFacts:
                     kind="hanging-transaction",
                     reason=reason,
                     remedy="abort it with kafka-transactions.sh",
-                    path=f"{each.topic}-{each.partition}",
-                    topic=each.topic,
-                    partition=each.partition,
-                    position=None,
-                    end_position=None,
-                    offset=each.start_offset,
-                    last_offset=None,
-                    commands=each.commands,
+                    path=f"{row['topic']}-{row['partition']}",
+                    topic=row["topic"],
+                    partition=row["partition"],
+                    offset=row["startOffset"],
+                    commands=tuple(row["commands"]),
                 )
 
 
@@ -176,6 +159,10 @@ def _replicas(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: Columns of `pylogseg.cluster_state` that the report has.
+_OF_OPEN = (
+    "topic", "partition", "producerId", "producerEpoch", "startOffset", "lastTimestamp", "ageMs", "transactionalId",
+    "hanging",
+)  # fmt: skip
 _OF_TRANSACTIONS = (
     "transactionalId", "producerId", "producerEpoch", "state", "timeoutMs", "startTime", "lastUpdateTime",
 )  # fmt: skip

@@ -5,30 +5,26 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import to_json
 from pylogseg.format.escape import json_fault, printable
-from pylogseg.reporting.changes import (
-    FindingChange,
-    GroupChange,
-    PartitionChange,
-    ReplicasChange,
-    SettingChange,
-    Since,
-)
-from pylogseg.reporting.facts import VERSION
+from pylogseg.reporting.facts import VERSION, Since
 
 _Row = Mapping[str, Any]
-_Change = TypeVar("_Change")
+_Change = dict[str, Any]
 _DAY_MS = 86_400_000
 #: Changes of a kind that are listed.
 MOST_CHANGES = 1000
 _PARTITIONS = ("cut", "gone", "recreated", "new", "moved")
 _OF_FINDING = ("level", "urgency", "kind", "reason", "path", "topic", "partition")
+#: Of a row that is compared, the columns, by what their names become before ``Before`` and ``After``.
+_OF_PARTITION = {"start": "logStartOffset", "end": "logEndOffset", "size": "size"}
+_OF_GROUP = {"lag": "lag", "lagMs": "lagMs", "ageMs": "ageMs"}
+_OF_REPLICAS = {"leader": "leader", "replicas": "replicas", "inSync": "inSync"}
 _GROUPS = ("stuck", "behind", "gone", "new", "caught up", "same")
 _NEEDED = {"madeMs": int, "verdict": str, "command": str, "partitions": list, "findings": list, "scope": dict}
 
@@ -136,7 +132,7 @@ class _ReportComparison:
 
     # ---- partitions ----
 
-    def _partitions(self) -> tuple[list[PartitionChange], int]:
+    def _partitions(self) -> tuple[list[_Change], int]:
         olds, news = _by_name(self._before, self._after)
         others = [set(report.get("namesNotListed", ())) for report in (self._before, self._after)]
         found, same = [], 0
@@ -148,31 +144,19 @@ class _ReportComparison:
             change = self._partition(old, new)
             same += change is None
             found += [] if change is None else [change]
-        found.sort(key=lambda each: (_PARTITIONS.index(each.what), -_bytes(each), each.name))
+        found.sort(key=lambda each: (_PARTITIONS.index(each["what"]), -_bytes(each), each["name"]))
         return found, same
 
-    def _partition(self, old: _Row | None, new: _Row | None) -> PartitionChange | None:
+    def _partition(self, old: _Row | None, new: _Row | None) -> _Change | None:
         one = new or old or {}
-        start, end, size = (_pair(old, new, name) for name in ("logStartOffset", "logEndOffset", "size"))
+        pairs = _pairs(old, new, _OF_PARTITION)
+        start, end, size = ((pairs[f"{name}Before"], pairs[f"{name}After"]) for name in _OF_PARTITION)
         what = "new" if old is None else "gone" if new is None else _moved(end, _pair(old, new, "topicId"))
         if what == "moved" and all(before == after for before, after in (start, end, size)):
             return None
         rates = [self._per_day(*pair) if what == "moved" else None for pair in (end, size)]
-        return PartitionChange(
-            what=what,
-            name=one["name"],
-            topic=one.get("topic"),
-            partition=one.get("partition"),
-            disk=one["disk"],
-            start_before=start[0],
-            start_after=start[1],
-            end_before=end[0],
-            end_after=end[1],
-            size_before=size[0],
-            size_after=size[1],
-            records_per_day=rates[0],
-            bytes_per_day=rates[1],
-        )
+        own = {"name": one["name"], "topic": one.get("topic"), "partition": one.get("partition"), "disk": one["disk"]}
+        return {"what": what, **own, **pairs, "recordsPerDay": rates[0], "bytesPerDay": rates[1]}
 
     def _per_day(self, before: int | None, after: int | None) -> float | None:
         if before is None or after is None or self._span_ms <= 0:
@@ -181,10 +165,10 @@ class _ReportComparison:
 
     # ---- findings ----
 
-    def _findings(self) -> tuple[list[FindingChange], int]:
+    def _findings(self) -> tuple[list[_Change], int]:
         olds, news = (_grouped(report["findings"], _finding_key) for report in (self._before, self._after))
         found = [
-            FindingChange(what, *(row[name] for name in _OF_FINDING))
+            {"what": what, **{name: row[name] for name in _OF_FINDING}}
             for what, rows, others in (("new", news, olds), ("gone", olds, news))
             for key, row in rows.items()
             if key not in others
@@ -193,7 +177,7 @@ class _ReportComparison:
 
     # ---- groups ----
 
-    def _groups(self) -> list[GroupChange]:
+    def _groups(self) -> list[_Change]:
         olds, news = ({row["group"]: row for row in report.get("groups", ())} for report in (self._before, self._after))
         if not olds or not news:
             which = "the earlier" if not olds else "this"
@@ -201,7 +185,7 @@ class _ReportComparison:
             return []
         read = self._read()
         found = [_group(name, olds.get(name), news.get(name), read.get(name)) for name in {**news, **olds}]
-        found.sort(key=lambda each: (_GROUPS.index(each.what), -(each.age_ms_after or 0), each.group))
+        found.sort(key=lambda each: (_GROUPS.index(each["what"]), -(each["ageMsAfter"] or 0), each["group"]))
         return found
 
     def _read(self) -> Counter[str]:
@@ -225,7 +209,7 @@ class _ReportComparison:
             self._notes.append(f"{what} are not compared: {which} report has no cluster's metadata")
         return all(there)
 
-    def _settings(self) -> list[SettingChange]:
+    def _settings(self) -> list[_Change]:
         if not self._has_metadata("settings"):
             return []
         olds, news = (
@@ -233,19 +217,26 @@ class _ReportComparison:
             for report in (self._before, self._after)
         )
         pairs = ((key, olds.get(key), news.get(key)) for key in sorted({**olds, **news}))
-        return [SettingChange(*key, old, new) for key, old, new in pairs if old != new]
+        return [
+            {"topic": topic, "name": name, "before": old, "after": new}
+            for (topic, name), old, new in pairs
+            if old != new
+        ]
 
-    def _replicas(self) -> list[ReplicasChange]:
+    def _replicas(self) -> list[_Change]:
         if not self._has_metadata("replicas"):
             return []
         olds, news = (
             {(row["topic"], row["partition"]): row for row in report.get("replicas", ())}
             for report in (self._before, self._after)
         )
-        both = sorted(olds.keys() & news.keys())
-        found = [change for key in both for change in _replicas(*key, olds[key], news[key])]
+        found = []
+        for topic, partition in sorted(olds.keys() & news.keys()):
+            old, new = (_with_sorted_brokers(rows[topic, partition]) for rows in (olds, news))
+            if old != new:
+                found.append({"topic": topic, "partition": partition, **_pairs(old, new, _OF_REPLICAS)})
         return sorted(
-            found, key=lambda one: (one.leader_after is not None, len(one.in_sync_after) - len(one.in_sync_before))
+            found, key=lambda row: (row["leaderAfter"] is not None, len(row["inSyncAfter"]) - len(row["inSyncBefore"]))
         )
 
 
@@ -267,6 +258,14 @@ def _pair(old: _Row | None, new: _Row | None, name: str) -> tuple[Any, Any]:
     return None if old is None else old.get(name), None if new is None else new.get(name)
 
 
+def _pairs(old: _Row | None, new: _Row | None, names: Mapping[str, str]) -> _Change:
+    """Return columns of two rows, each before and after."""
+    pairs: _Change = {}
+    for name, column in names.items():
+        pairs[f"{name}Before"], pairs[f"{name}After"] = _pair(old, new, column)
+    return pairs
+
+
 def _moved(end: tuple[int | None, int | None], topic_id: tuple[str | None, str | None]) -> str:
     """Return what happened to a partition that is in both reports."""
     if None not in topic_id and topic_id[0] != topic_id[1]:
@@ -274,9 +273,10 @@ def _moved(end: tuple[int | None, int | None], topic_id: tuple[str | None, str |
     return "cut" if end[0] is not None and end[1] is not None and end[1] < end[0] else "moved"
 
 
-def _bytes(change: PartitionChange) -> int:
+def _bytes(change: _Change) -> int:
     """By how many bytes it changed, for the order."""
-    return abs((change.size_after or 0) - (change.size_before or 0))
+    before, after = change["sizeBefore"] or 0, change["sizeAfter"] or 0
+    return abs(int(after - before))
 
 
 def _grouped(rows: Iterable[_Row], key: Callable[[_Row], Any]) -> dict[Any, _Row]:
@@ -289,10 +289,10 @@ def _finding_key(row: _Row) -> tuple[Any, ...]:
     return *(row[name] for name in names), os.path.basename(row["path"])
 
 
-def _group(name: str, old: _Row | None, new: _Row | None, read: int | None) -> GroupChange:
-    lag, lag_ms, age_ms = (_pair(old, new, field) for field in ("lag", "lagMs", "ageMs"))
-    what = "gone" if new is None else "new" if old is None else _standing(*lag, read)
-    return GroupChange(what, name, lag[0], lag[1], lag_ms[0], lag_ms[1], age_ms[0], age_ms[1], read)
+def _group(name: str, old: _Row | None, new: _Row | None, read: int | None) -> _Change:
+    pairs = _pairs(old, new, _OF_GROUP)
+    what = "gone" if new is None else "new" if old is None else _standing(pairs["lagBefore"], pairs["lagAfter"], read)
+    return {"what": what, "group": name, **pairs, "read": read}
 
 
 def _standing(before: int | None, after: int | None, read: int | None) -> str:
@@ -303,7 +303,5 @@ def _standing(before: int | None, after: int | None, read: int | None) -> str:
     return "behind" if after > before else "caught up"
 
 
-def _replicas(topic: str, partition: int, old: _Row, new: _Row) -> Iterator[ReplicasChange]:
-    before, now = ((row["leader"], tuple(row["replicas"]), tuple(sorted(row["inSync"]))) for row in (old, new))
-    if before != now:
-        yield ReplicasChange(topic, partition, before[0], now[0], before[1], now[1], before[2], now[2])
+def _with_sorted_brokers(row: _Row) -> _Row:
+    return {"leader": row["leader"], "replicas": [*row["replicas"]], "inSync": sorted(row["inSync"])}

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pylogseg.format.columns import TableColumn, declare_columns
+from pylogseg.disk.columns import SIZES
+from pylogseg.format.columns import TableColumn, declare_columns, get_columns
 from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.inspect.stats.missing import MissingRange
-from pylogseg.reporting.changes import Since
+from pylogseg.inspect.stats.sketch import Histogram
+from pylogseg.reporting.series import Growth, Series
 
 #: Raised when a field changes its meaning or goes; new fields do not raise it.
 VERSION = 1
@@ -28,7 +30,7 @@ class Command:
     note: str = ""  #: What to know before it is run; empty if nothing.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FindingFact:
     """Something that is wrong, or worth a look."""
 
@@ -37,12 +39,12 @@ class FindingFact:
     reason: str
     remedy: str
     path: str
-    topic: str | None
-    partition: int | None
-    position: int | None  #: First byte in the file.
-    end_position: int | None  #: Byte after the last one, if it is known.
-    offset: int | None
-    last_offset: int | None
+    topic: str | None = None
+    partition: int | None = None
+    position: int | None = None  #: First byte in the file.
+    end_position: int | None = None  #: Byte after the last one, if it is known.
+    offset: int | None = None
+    last_offset: int | None = None
     commands: tuple[Command, ...]
     urgency: str = "advice"  #: Else one of `inspect.verify.findings.URGENCIES`.
 
@@ -69,57 +71,6 @@ class ScopeFact:
     notes: tuple[str, ...]  #: What could not be read or was skipped.
     aggregated: str  #: Why partitions are not shown one by one; empty if they are.
     payloads: int  #: Records a partition whose keys and values are in the facts (``--sample``).
-
-
-@dataclass(frozen=True)
-class Series:
-    """Records and bytes by time; one bucket is ``[start, start + step_ms)``."""
-
-    step_ms: int
-    starts: tuple[int, ...]  #: Ascending; buckets without records are left out.
-    records: tuple[int, ...]
-    bytes: tuple[int, ...]  #: Of whole batches, as stored.
-    is_estimate: bool  #: Because headers were sampled.
-    untimed: int = 0  #: Records without a time.
-
-
-@dataclass(frozen=True)
-class GrowthFact:
-    """What was written until the time of the report, by the records' times."""
-
-    last_hour_bytes: int
-    last_day_bytes: int
-    last_week_bytes: int
-    bytes_per_day: float  #: Of the last week, or of the time since the first record if that is shorter.
-    hours: Series  #: Of the last 7 days.
-    days: Series  #: Of the last 90 days.
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A distribution of sizes."""
-
-    count: int
-    total: int
-    min: int | None
-    mean: float | None
-    p50: int | None
-    p90: int | None
-    p99: int | None
-    max: int | None
-
-
-@dataclass(frozen=True)
-class Codec:
-    """Batches of one codec."""
-
-    name: str
-    batches: int
-    records: int
-    stored_bytes: int
-    body_bytes: int
-    raw_bytes: int | None
-    ratio: float | None
 
 
 @dataclass(frozen=True)
@@ -150,16 +101,20 @@ class Payload:
     why_not_decoded: str = ""  #: Which of them the schema does not fit, and why; empty otherwise.
 
 
+@declare_columns(
+    *(TableColumn(f"{kind}Bytes", "struct", f"sizes of {kind}s", fields=SIZES) for kind in ("record", "key", "value")),
+    with_fields=True,
+)
 @dataclass(frozen=True)
 class SampleFact:
     """What decoded records say; of all records with ``--full``, else of a sample."""
 
     is_all: bool
     records: int
-    record_bytes: Sizes
-    key_bytes: Sizes
-    value_bytes: Sizes
-    codecs: tuple[Codec, ...]
+    record_bytes: Histogram
+    key_bytes: Histogram
+    value_bytes: Histogram
+    codecs: tuple[dict[str, Any], ...]  #: Batches by codec.
     null_keys: int
     tombstones: int
     headers: int
@@ -172,24 +127,24 @@ class SampleFact:
     payloads: tuple[Payload, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SegmentFact:
     """One file of batches."""
 
     name: str
     state: str  #: ``sealed``, ``active``, or a suffix that is left over: ``deleted``, ``cleaned``, ``swap``.
     base_offset: int
-    next_offset: int | None
+    next_offset: int | None = None
     size: int
-    modified_ms: int
-    first_timestamp: int | None
-    largest_timestamp: int | None
-    companions: tuple[str, ...]
-    read: str  #: ``all`` (bytes), ``headers`` (all of them), ``some`` (headers), ``names`` (only by name and size).
-    batches: int | None  #: Estimated if `read` is ``some``; as the records.
-    records: int | None
-    codecs: tuple[str, ...]
-    damage: int  #: Findings in this file.
+    modified_ms: int = 0
+    first_timestamp: int | None = None
+    largest_timestamp: int | None = None
+    companions: tuple[str, ...] = ()
+    read: str = "names"  #: Else ``all`` (bytes), ``headers`` (all of them) or ``some`` (headers).
+    batches: int | None = None  #: Estimated if `read` is ``some``; as the records.
+    records: int | None = None
+    codecs: tuple[str, ...] = ()
+    damage: int = 0  #: Findings in this file.
     merged: int = 1  #: Of `state` ``merged``: the number of segments that are shown as one.
     is_gone: bool = False  #: It vanished while the report was made.
     error: str | None = None
@@ -218,34 +173,6 @@ class MissingFact:
     is_all: bool  #: True if every header of the partition was read: else a missing offset may be overlooked.
 
 
-@dataclass(frozen=True)
-class ProducerFact:
-    """A producer of a partition."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    open_since_offset: int | None
-    transactional_id: str | None
-
-
-@dataclass(frozen=True)
-class OpenFact:
-    """A transaction that is open."""
-
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    start_offset: int
-    last_timestamp: int
-    age_ms: int
-    transactional_id: str | None
-    hanging: bool
-    commands: tuple[Command, ...]
-
-
 @declare_columns(
     TableColumn("aborted", "list<struct>", "aborted transactions, by the transaction indexes", fields=(
         TableColumn("producerId", "int64", "producer id"),
@@ -263,16 +190,7 @@ class TransactionsFact:
     aborts: int | None
     aborted: tuple[AbortedTxn, ...]
     aborted_not_listed: int
-    open: tuple[OpenFact, ...]
-
-
-@dataclass(frozen=True)
-class SettingFact:
-    """A setting that counts for what is deleted."""
-
-    name: str
-    value: str
-    source: str  #: ``set`` (by the topic or the broker), ``cleaner`` (its checkpoint), ``assumed`` (Kafka's default).
+    open: tuple[dict[str, Any], ...]  #: As rows of `pylogseg.cluster_state`, with commands.
 
 
 @dataclass(frozen=True)
@@ -290,7 +208,9 @@ class Freed:
 class CleaningFact:
     """What retention and compaction would do."""
 
-    settings: tuple[SettingFact, ...]
+    #: Those that count for what is deleted, with `source`: ``set`` (by the topic or the broker), ``cleaner`` (its
+    #: checkpoint) or ``assumed`` (Kafka's default).
+    settings: tuple[dict[str, str], ...]
     settings_source: str  #: A sentence.
     policy: str | None  #: ``delete``, ``compact``, ``compact,delete``; None if it is not known.
     assumed_policy: str  #: What is computed with.
@@ -332,11 +252,11 @@ class PartitionFact:
     magics: tuple[int, ...]
     segments: tuple[SegmentFact, ...]
     series: Series
-    growth: GrowthFact
+    growth: Growth
     sample: SampleFact | None
     #: None with `ScopeFact.since_ms` or `ScopeFact.until_ms`: for a part of a log it means nothing.
     missing: MissingFact | None
-    producers: tuple[ProducerFact, ...]
+    producers: tuple[dict[str, Any], ...]  #: Those that wrote last first.
     producers_not_listed: int
     transactions: TransactionsFact
     leader_epochs: tuple[EpochEntry, ...]
@@ -349,19 +269,13 @@ class PartitionFact:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class PartitionInBrief:
-    """A partition that was looked at, and is not among those that are shown one by one."""
-
-    name: str
-    topic: str | None
-    partition: int | None
-    state: str
-    disk: str
-    topic_id: str | None
-    log_start_offset: int | None
-    log_end_offset: int | None
-    size: int
+#: What is kept of a partition that is not shown.
+IN_BRIEF = tuple(
+    column
+    for column in get_columns(PartitionFact)
+    if column.name
+    in ("name", "topic", "partition", "state", "disk", "topicId", "logStartOffset", "logEndOffset", "size")
+)
 
 
 @dataclass(frozen=True)
@@ -383,7 +297,7 @@ class TopicFact:
     dirty_ratio: float | None
     freed_now: int | None
     freed_in_a_week: int | None
-    growth: GrowthFact
+    growth: Growth
     series: Series
     damage: int
     notices: int
@@ -401,45 +315,39 @@ class DiskFact:
     disk_bytes: int
     free_bytes: int | None  #: Of the file system; None if it is not local.
     total_bytes: int | None
-    growth: GrowthFact
+    growth: Growth
     full_in_days: float | None  #: At this rate, without deletions.
     locked_by: str | None  #: Who has the lock: a broker that runs.
     is_stopped_cleanly: bool | None
 
 
 @dataclass(frozen=True)
-class GroupFact:
-    """A consumer group, as a row of ``pylogseg groups``."""
+class Since:
+    """What changed since an earlier report; each list has the worst first.
 
-    group: str
-    type: str
-    state: str
-    protocol_type: str | None
-    members: int
-    offsets: int
-    lag: int | None  #: In records, the sum of its partitions.
-    commands: tuple[Command, ...]
-    lag_ms: int | None = None  #: The longest of its partitions, as the next one.
-    age_ms: int | None = None
-    not_known: int = 0  #: Offsets whose lag in time is not known, and in neither.
+    The rows have the names of ``--json``: a column of both reports is ``endBefore`` and ``endAfter``.
+    """
 
-
-@dataclass(frozen=True)
-class GroupOffsetFact:
-    """An offset of a group, as a row of ``pylogseg groups --offsets``."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int | None
-    end_offset: int | None
-    lag: int | None
-    commit_timestamp: int | None
-    stale: bool  #: Of a topic that was deleted since.
-    first_unread_timestamp: int | None = None  #: Of the first record that is there at the offset or behind it.
-    lag_ms: int | None = None  #: From the first record that was not read to the partition's newest one.
-    age_ms: int | None = None  #: From that record to the time of the report.
-    why_not_known: str = ""  #: Why these two are not known; empty if they are.
+    made_ms: int  #: When that was made.
+    span_ms: int  #: From then to this report.
+    source: str  #: Its file.
+    command: str  #: That made it.
+    verdict: str  #: Its own.
+    size_before: int
+    size_after: int
+    #: By `what`: ``cut`` (its end moved back), ``gone``, ``recreated`` (another topic id), ``new``, ``moved``. Only of
+    #: one that moved there are `recordsPerDay`, by the end, and `bytesPerDay`: what was deleted counts against it.
+    partitions: tuple[dict[str, Any], ...]
+    partitions_same: int
+    findings: tuple[dict[str, Any], ...]  #: By `what`: ``new`` or ``gone``.
+    findings_same: int
+    #: By `what`: ``stuck`` (behind, and read nothing), ``behind`` (more), ``gone``, ``new``, ``caught up``, ``same``.
+    #: `read` is by how much its offsets moved, together; None if none is in both reports.
+    groups: tuple[dict[str, Any], ...]
+    settings: tuple[dict[str, Any], ...]  #: Topics' own; None is not set.
+    replicas: tuple[dict[str, Any], ...]  #: Who has a partition, by the cluster's metadata.
+    not_listed: int  #: Changes of all kinds that are not in the lists.
+    notes: tuple[str, ...]  #: What could not be compared, and why.
 
 
 @dataclass(frozen=True)
@@ -468,18 +376,23 @@ class Facts:
     names_not_listed: tuple[str, ...]  #: Of partitions that are on the disk, and not in `partitions`.
     command_of_others: str  #: That makes a report of one of them, its name being ``NAME``.
     series: Series
-    growth: GrowthFact
-    groups: tuple[GroupFact, ...] = ()  #: Those that wait longest first, as their offsets.
-    group_offsets: tuple[GroupOffsetFact, ...] = ()
+    growth: Growth
+    #: As rows of ``pylogseg groups``, those that wait longest first, as their offsets. `lag` is the sum over a group's
+    #: partitions, `lagMs` and `ageMs` are the longest of them; `notKnown` counts offsets whose lag is in neither.
+    groups: tuple[dict[str, Any], ...] = ()
+    #: As rows of ``pylogseg groups --offsets``, with the time of the first unread record. `lagMs` is from it to the
+    #: partition's newest record, `ageMs` to the time of the report; `whyNotKnown` says why these are null.
+    group_offsets: tuple[dict[str, Any], ...] = ()
     group_offsets_not_listed: int = 0
     transactions: tuple[dict[str, Any], ...] = ()  #: As rows of `pylogseg.cluster_state`.
-    open_transactions: tuple[OpenFact, ...] = ()
+    open_transactions: tuple[dict[str, Any], ...] = ()  #: As rows of `pylogseg.cluster_state`, with commands.
     #: As rows of `pylogseg.cluster_state`, those without a leader or a replica in sync first.
     replicas: tuple[dict[str, Any], ...] = ()
     replicas_not_listed: int = 0
     topic_settings: tuple[dict[str, Any], ...] = ()  #: Topics' own, by the cluster's metadata; a secret is null.
     cluster_ids: tuple[str, ...] = ()  #: In `meta.properties` of the log directories.
-    partitions_in_brief: tuple[PartitionInBrief, ...] = ()  #: That were looked at, and are not in `partitions`.
+    #: That were looked at, and are not in `partitions`, with the columns `IN_BRIEF`.
+    partitions_in_brief: tuple[dict[str, Any], ...] = ()
     since: Since | None = None  #: What changed since an earlier report, if one was given.
 
 

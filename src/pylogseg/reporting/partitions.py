@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import Any
 
+from pylogseg.disk.columns import CODEC
 from pylogseg.disk.disk import Disk, OtherFile, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
+from pylogseg.format.columns import TableColumn, to_row
 from pylogseg.format.escape import printable
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind
@@ -21,25 +24,21 @@ from pylogseg.inspect.stats.listing import (
 )
 from pylogseg.inspect.stats.missing import MissingOffsets
 from pylogseg.inspect.stats.segment import Stats
-from pylogseg.inspect.stats.sketch import Heaviest, Histogram
+from pylogseg.inspect.stats.sketch import Heaviest
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reporting import commands
 from pylogseg.reporting.facts import (
-    Codec,
     HotKey,
     MissingFact,
     PartitionFact,
-    PartitionInBrief,
     Payload,
-    ProducerFact,
     SampleFact,
     SegmentFact,
-    Sizes,
     TransactionsFact,
 )
 from pylogseg.reporting.scanning import SegmentScan
-from pylogseg.reporting.series import Grown, SeriesCount
+from pylogseg.reporting.series import Growth, Series
 from pylogseg.values.internal.producers import ProducerRow, producers_of
 
 #: Rows of a partition in the facts.
@@ -57,7 +56,7 @@ class Fold:
     def __init__(self, unit: Unit, now_ms: int, is_whole: bool) -> None:
         self.unit, self._is_whole = unit, is_whole
         self.stats, self.sample = Stats(), Stats()
-        self.series, self.grown = SeriesCount(), Grown(now_ms)
+        self.series, self.grown = Series(), Growth(now_ms)
         self.segments: list[SegmentFact] = []
         self.read: list[str] = []
         self.aborted: list[AbortedTxn] = []
@@ -121,10 +120,10 @@ class Fold:
         return SampleFact(
             is_all=self.is_all_decoded,
             records=stats.records,
-            record_bytes=sizes(stats.record_sizes),
-            key_bytes=sizes(stats.key_sizes),
-            value_bytes=sizes(stats.value_sizes),
-            codecs=codecs(stats, True),
+            record_bytes=stats.record_sizes,
+            key_bytes=stats.key_sizes,
+            value_bytes=stats.value_sizes,
+            codecs=_codec_rows(stats),
             null_keys=stats.null_keys,
             tombstones=stats.tombstones,
             headers=stats.headers,
@@ -176,17 +175,7 @@ def left_over(others: Iterable[OtherFile]) -> list[SegmentFact]:
             name=printable(other.path.rsplit("/", 1)[-1]),
             state=other.name.suffix[1:],
             base_offset=other.name.offset or 0,
-            next_offset=None,
             size=other.size,
-            modified_ms=0,
-            first_timestamp=None,
-            largest_timestamp=None,
-            companions=(),
-            read="names",
-            batches=None,
-            records=None,
-            codecs=(),
-            damage=0,
         )
         for other in others
         if other.name.kind is FileKind.LOG and other.name.suffix
@@ -237,35 +226,8 @@ def _sum(values: Sequence[int | None]) -> int | None:
 # ---- what records say ----
 
 
-def sizes(histogram: Histogram) -> Sizes:
-    """Return a distribution as plain values."""
-    known = histogram.count > 0
-    return Sizes(
-        histogram.count,
-        histogram.total,
-        histogram.least if known else None,
-        None if histogram.mean is None else round(histogram.mean, 2),
-        histogram.percentile(50),
-        histogram.percentile(90),
-        histogram.percentile(99),
-        histogram.largest if known else None,
-    )
-
-
-def codecs(stats: Stats, is_decoded: bool) -> tuple[Codec, ...]:
-    """Return the counts by codec; without decoding, the decompressed size is known only where nothing is compressed."""
-    return tuple(
-        Codec(
-            codec_name(number),
-            codec.batches,
-            codec.records,
-            codec.stored_bytes,
-            codec.body_bytes,
-            codec.raw_bytes if is_decoded or not number else None,
-            None if codec.ratio is None or not (is_decoded or not number) else round(codec.ratio, 3),
-        )
-        for number, codec in sorted(stats.codecs.items())
-    )
+def _codec_rows(stats: Stats) -> tuple[dict[str, Any], ...]:
+    return tuple({"name": codec_name(number), **to_row(stats.codecs[number], CODEC)} for number in sorted(stats.codecs))
 
 
 def _hot(tops: Tops, heaviest: Heaviest, by_records: bool, shows: bool, limit_bytes: int) -> tuple[HotKey, ...]:
@@ -341,19 +303,26 @@ def producers_at_end(
     return sorted(producers_of(log, end).values(), key=lambda p: p.producer_id), late
 
 
-def producer_facts(producers: Sequence[ProducerRow], names: dict[int, str]) -> tuple[ProducerFact, ...]:
-    """Return producers as facts, those that wrote last first."""
+_PRODUCER = (
+    TableColumn("producerId", "int64", "its id"),
+    TableColumn("producerEpoch", "int16", "of its last batch", source="epoch"),
+    TableColumn("lastSequence", "int32", "of its last record"),
+    TableColumn("lastTimestamp", "int64", "of its last batch", "ms"),
+    TableColumn(
+        "openSinceOffset",
+        "int64",
+        "where its open transaction begins",
+        source=lambda producer: None if producer.first_txn_offset < 0 else producer.first_txn_offset,
+    ),
+)
+
+
+def producer_rows(producers: Sequence[ProducerRow], names: dict[int, str]) -> tuple[dict[str, Any], ...]:
+    """Return producers with their transactional ids, those that wrote last first."""
     newest = sorted(producers, key=lambda producer: -producer.last_timestamp)
     return tuple(
-        ProducerFact(
-            p.producer_id,
-            p.epoch,
-            p.last_sequence,
-            p.last_timestamp,
-            None if p.first_txn_offset < 0 else p.first_txn_offset,
-            names.get(p.producer_id),
-        )
-        for p in newest[:MOST_PRODUCERS]
+        {**to_row(producer, _PRODUCER), "transactionalId": names.get(producer.producer_id)}
+        for producer in newest[:MOST_PRODUCERS]
     )
 
 
@@ -381,14 +350,7 @@ def unscanned_fact(partition: Partition, disk: str, now_ms: int) -> PartitionFac
             next_offset=s.next_base,
             size=s.size,
             modified_ms=s.modified_ms,
-            first_timestamp=None,
-            largest_timestamp=None,
             companions=tuple(companions_of(s)),
-            read="names",
-            batches=None,
-            records=None,
-            codecs=(),
-            damage=0,
         )
         for s in partition.segments
     ]
@@ -396,12 +358,7 @@ def unscanned_fact(partition: Partition, disk: str, now_ms: int) -> PartitionFac
     return blank_fact(partition, disk, row, Fold(Unit(partition.name, (), 0, None), now_ms, False), shown, left)
 
 
-def in_brief(fact: PartitionFact) -> PartitionInBrief:
-    """Return what is kept of every partition."""
-    return PartitionInBrief(**{field.name: getattr(fact, field.name) for field in fields(PartitionInBrief)})
-
-
-_NO_SERIES, _NO_GROWTH = SeriesCount().fact(), Grown(0).fact()
+_NO_SERIES, _NO_GROWTH = Series(), Growth(0)
 
 
 def blank_fact(
@@ -458,4 +415,4 @@ def blank_fact(
 
 def with_times(fact: PartitionFact, fold: Fold) -> PartitionFact:
     """Return facts with those by time, and the missing offsets."""
-    return replace(fact, series=fold.series.fact(), growth=fold.grown.fact(), missing=fold.missing())
+    return replace(fact, series=fold.series, growth=fold.grown, missing=fold.missing())

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.disk import exit_code_of
 from pylogseg.reading.selection import Moment, check_times, milliseconds
 from pylogseg.reading.state import LimitKeywords, Throttle
-from pylogseg.reporting.commands import line
 from pylogseg.reporting.comparing import compared, earlier_facts
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.gather import gather
@@ -35,8 +33,6 @@ from pylogseg.reporting.tables import write_tables
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: In a URL, the name and the password.
-_LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)
 _Path = str | os.PathLike[str]
 
 
@@ -241,17 +237,6 @@ def report(
         server_properties=None if server_properties is None else os.fspath(server_properties),
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
         choice=choice,
-        command=command_of(
-            shown,
-            choice,
-            full=full,
-            since=since_ms,
-            until=until_ms,
-            sample=sample,
-            config=config,
-            registry=registry,
-            value_as=value_as,
-        ),
         paths=shown,
     )
     chosen = disk.select(topic, partition)
@@ -264,29 +249,6 @@ def partitions_to_scan(disk: Disk, choice: PartitionChoice) -> list[Partition]:
     """Return the partitions whose segments are looked at: live ones, others only if they are named or alone."""
     is_named = disk.is_named or len(disk.partitions) == 1
     return [p for p in disk.partitions if (is_named or not p.state) and choice.has_number(p.partition)]
-
-
-def command_of(
-    paths: Iterable[str],
-    choice: PartitionChoice,
-    *,
-    full: bool = False,
-    since: int | None = None,
-    until: int | None = None,
-    sample: int = 0,
-    config: Mapping[str, str] | None = None,
-    registry: _Path | None = None,
-    value_as: str | None = None,
-) -> str:
-    """Return the command that makes a report again, without the login of a registry."""
-    words = ["pylogseg", "report", *paths, *choice.names]
-    where = None if registry is None else _LOGIN.sub("", os.fspath(registry))
-    of_samples = {"--sample": sample or None, "--registry": where, "--value-as": value_as}
-    for name, value in {"--since": since, "--until": until, **of_samples}.items():
-        words += [] if value is None else [name, str(value)]
-    words += [word for name, value in (config or {}).items() for word in ("--config", f"{name}={value}")]
-    words += [word for number in choice.numbers for word in ("--partition", str(number))]
-    return line(*words, *(["--full"] if full else []), "-o", "report.html")
 
 
 def check_decoding(sample: int, registry: _Path | None, value_as: str | None) -> None:

@@ -31,7 +31,7 @@ from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.header_reader import are_plain, header_table, read_headers, tells_headers
 from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.reading.state import Throttle
-from pylogseg.reporting.series import Grown, SeriesCount
+from pylogseg.reporting.series import Growth, Series
 from pylogseg.walker.gaps import GapKind
 
 #: A segment with more batches than it is given is sampled: so many stretches, each of so many headers.
@@ -79,8 +79,8 @@ class SegmentScan:
     stats: Stats = field(default_factory=Stats)  #: By headers, or by all records.
     is_estimate: bool = False
     sample: Stats | None = None  #: Of the decoded records.
-    series: SeriesCount = field(default_factory=SeriesCount)
-    grown: Grown = field(default_factory=lambda: Grown(0))
+    series: Series = field(default_factory=Series)
+    grown: Growth = field(default_factory=lambda: Growth(0))
     aborted: list[AbortedTxn] = field(default_factory=list)
     aborted_count: int = 0
     is_gone: bool = False
@@ -235,7 +235,7 @@ def _by_headers(task: Task, row: SegmentRow, found: _Found, check: SegmentCheck)
         "headers" if found.weights is None else "some",
         len(rows),
         Stats(segments=1, base_offset=segment.base_offset),
-        grown=Grown(task.now_ms),
+        grown=Growth(task.now_ms),
     )
     weights = found.weights
     if task.times is not None:
@@ -306,7 +306,7 @@ def _whole(task: Task, row: SegmentRow, advance: Advance, throttle: Throttle | N
     """Read all of a segment: its counts, and the checks of `verify`."""
     segment = task.segment
     result = SegmentScan(row, SegmentReport("", "", 0, 0, 0, 0), "all")
-    result.grown = Grown(task.now_ms)
+    result.grown = Growth(task.now_ms)
 
     def count(rows: BatchTable) -> None:
         result.headers += len(rows)
@@ -390,7 +390,7 @@ def _by_name(task: Task, row: SegmentRow) -> SegmentScan:
     report.is_sampled, report.first_offset = True, segment.base_offset
     if row.next_offset is not None:
         report.next_offset, report.end_position = row.next_offset, row.size
-    result = SegmentScan(row, report, "names", is_estimate=True, grown=Grown(task.now_ms))
+    result = SegmentScan(row, report, "names", is_estimate=True, grown=Growth(task.now_ms))
     result.stats = Stats(segments=1, size_bytes=row.size, base_offset=segment.base_offset)
     return result
 

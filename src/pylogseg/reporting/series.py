@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.reporting.facts import GrowthFact, Series
+from pylogseg.format.columns import TableColumn, declare_columns
 
 SECOND_MS, HOUR_MS, DAY_MS = 1000, 3_600_000, 86_400_000
 #: Widths of buckets: each divides the next one, and all begin at 1970.
@@ -34,12 +34,20 @@ _NONE = np.empty(0, np.int64)
 _Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
+@declare_columns(
+    TableColumn("stepMs", "int64", "width of a bucket", "ms"),
+    TableColumn("starts", "list<int64>", "starts of buckets; those without records are left out", "ms"),
+    TableColumn("records", "list<int64>", "records in each"),
+    TableColumn("bytes", "list<int64>", "of whole batches, as stored", "bytes"),
+    TableColumn("isEstimate", "bool", "because headers were sampled"),
+    TableColumn("untimed", "int64", "records without a time"),
+)
 @dataclass
-class SeriesCount:
-    """Counts by time."""
+class Series:
+    """Records and bytes by time; one bucket is ``[start, start + step_ms)``."""
 
     most: int = MOST_BUCKETS
-    step_ms: int = SECOND_MS
+    least_step_ms: int = SECOND_MS  #: Buckets that are settled are as wide.
     untimed: int = 0
     is_estimate: bool = False
     #: Starts of buckets, records and bytes in them. Nobody changes these arrays: each change makes new ones.
@@ -58,11 +66,11 @@ class SeriesCount:
         if len(timestamps):
             self._put(timestamps, records, sizes)
 
-    def merge(self, other: SeriesCount) -> None:
+    def merge(self, other: Series) -> None:
         """Add what another one counted."""
         self.untimed += other.untimed
         self.is_estimate |= other.is_estimate
-        self.step_ms = max(self.step_ms, other.step_ms)
+        self.least_step_ms = max(self.least_step_ms, other.least_step_ms)
         if len(other._buckets[0]):
             self._put(*other._buckets)
         for rows in other._waiting:
@@ -81,9 +89,9 @@ class SeriesCount:
         times, records, sizes = (np.concatenate(each) for each in zip(self._buckets, *self._waiting, strict=True))
         self._waiting, self._waits = [], 0
         for step in STEPS_MS:
-            if step < self.step_ms:
+            if step < self.least_step_ms:
                 continue
-            self.step_ms = step
+            self.least_step_ms = step
             starts, where = np.unique(times // step, return_inverse=True)
             if len(starts) <= self.most:
                 break
@@ -91,25 +99,53 @@ class SeriesCount:
         counts, totals = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
         np.add.at(counts, where, records)
         np.add.at(totals, where, sizes)
-        self._buckets = starts * self.step_ms, counts, totals
+        self._buckets = starts * self.least_step_ms, counts, totals
 
-    def fact(self, most: int = 2 * MOST_BUCKETS) -> Series:
-        """Return the counts as plain values; of more than `most` buckets (times without sense) the newest."""
+    @property
+    def step_ms(self) -> int:
+        """Width of the buckets."""
         self._settle()
-        starts, records, sizes = (each[-most:].tolist() for each in self._buckets)
-        return Series(self.step_ms, tuple(starts), tuple(records), tuple(sizes), self.is_estimate, self.untimed)
+        return self.least_step_ms
+
+    @property
+    def starts(self) -> list[int]:
+        """Starts of the buckets that have records, ascending; of very many (times without sense) the newest."""
+        return self._column(0)
+
+    @property
+    def records(self) -> list[int]:
+        """Records of each bucket."""
+        return self._column(1)
+
+    @property
+    def bytes(self) -> list[int]:
+        """Bytes of each bucket: of whole batches, as stored."""
+        return self._column(2)
+
+    def _column(self, number: int) -> list[int]:
+        self._settle()
+        values: list[int] = self._buckets[number][-2 * MOST_BUCKETS :].tolist()
+        return values
 
 
+@declare_columns(
+    TableColumn("lastHourBytes", "int64", "written in the last hour, by the records' times", "bytes"),
+    TableColumn("lastDayBytes", "int64", "in the last day", "bytes"),
+    TableColumn("lastWeekBytes", "int64", "in the last week", "bytes"),
+    TableColumn("bytesPerDay", "float64", "of the last week, or since the first record if that is later", "bytes"),
+    TableColumn("hours", "struct", "by hour, of the last 7 days"),
+    TableColumn("days", "struct", "by day, of the last 90 days"),
+)
 @dataclass
-class Grown:
+class Growth:
     """Growth up to a time: by hour, by day, and the totals of the last hour, day and week."""
 
     now_ms: int
-    hours: SeriesCount = field(default_factory=lambda: SeriesCount(_RECENT_HOURS + 1, HOUR_MS))
-    days: SeriesCount = field(default_factory=lambda: SeriesCount(_RECENT_DAYS + 1, DAY_MS))
-    hour_bytes: int = 0
-    day_bytes: int = 0
-    week_bytes: int = 0
+    hours: Series = field(default_factory=lambda: Series(_RECENT_HOURS + 1, HOUR_MS))
+    days: Series = field(default_factory=lambda: Series(_RECENT_DAYS + 1, DAY_MS))
+    last_hour_bytes: int = 0
+    last_day_bytes: int = 0
+    last_week_bytes: int = 0
     first_ms: int = -1
 
     def add(
@@ -124,7 +160,7 @@ class Grown:
         ages = self.now_ms - timestamps
         least, youngest = self.now_ms - int(ages.max()), int(ages.min())
         self.first_ms = least if self.first_ms < 0 else min(self.first_ms, least)
-        for name, span in (("hour_bytes", HOUR_MS), ("day_bytes", DAY_MS), ("week_bytes", 7 * DAY_MS)):
+        for name, span in (("last_hour_bytes", HOUR_MS), ("last_day_bytes", DAY_MS), ("last_week_bytes", 7 * DAY_MS)):
             if youngest < span:
                 setattr(self, name, getattr(self, name) + int(sizes[ages < span].sum()))
         for times, span in ((self.hours, 7 * DAY_MS), (self.days, _RECENT_DAYS * DAY_MS)):
@@ -132,11 +168,11 @@ class Grown:
                 late = ages < span
                 times.add(timestamps[late], records[late], sizes[late])
 
-    def merge(self, other: Grown) -> None:
+    def merge(self, other: Growth) -> None:
         """Add what another one counted, up to the same time."""
         for mine, others in ((self.hours, other.hours), (self.days, other.days)):
             mine.merge(others)
-        for name in ("hour_bytes", "day_bytes", "week_bytes"):
+        for name in ("last_hour_bytes", "last_day_bytes", "last_week_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.first_ms >= 0:
             self.first_ms = other.first_ms if self.first_ms < 0 else min(self.first_ms, other.first_ms)
@@ -147,15 +183,9 @@ class Grown:
         if self.first_ms < 0:
             return 0.0
         span = min(max(self.now_ms - self.first_ms, DAY_MS), 7 * DAY_MS)
-        return self.week_bytes * DAY_MS / span
+        return self.last_week_bytes * DAY_MS / span
 
-    def fact(self) -> GrowthFact:
-        """Return the counts as plain values."""
-        return GrowthFact(
-            self.hour_bytes,
-            self.day_bytes,
-            self.week_bytes,
-            round(self.per_day, 1),
-            self.hours.fact(),
-            self.days.fact(),
-        )
+    @property
+    def bytes_per_day(self) -> float:
+        """The same, with a decimal."""
+        return round(self.per_day, 1)

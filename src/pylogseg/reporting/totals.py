@@ -17,7 +17,7 @@ from pylogseg.inspect.stats.listing import shown_path
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.facts import Command, DiskFact, FindingFact, PartitionFact, TopicFact
 from pylogseg.reporting.partitions import Fold
-from pylogseg.reporting.series import Grown, SeriesCount
+from pylogseg.reporting.series import Growth, Series
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 
 #: Topics that are listed; the others count in the totals.
@@ -30,8 +30,8 @@ _INTERNAL = {*INTERNAL_TOPICS, "__cluster_metadata", "__remote_log_metadata", "_
 class _Sum:
     """Sums of some partitions."""
 
-    grown: Grown
-    series: SeriesCount = field(default_factory=SeriesCount)
+    grown: Growth
+    series: Series = field(default_factory=Series)
     partitions: int = 0
     segments: int = 0
     size: int = 0
@@ -100,13 +100,13 @@ class Totals:
 
     def add(self, fact: PartitionFact, fold: Fold | None) -> None:
         """Add a partition; `fold` is None if its segments were not looked at."""
-        self._disks.setdefault(fact.disk, _Sum(Grown(self._now_ms))).add(fact, fold)
+        self._disks.setdefault(fact.disk, _Sum(Growth(self._now_ms))).add(fact, fold)
         if fact.topic is not None and fact.state in ("live", "unreadable"):
-            self._topics.setdefault(fact.topic, _Sum(Grown(self._now_ms))).add(fact, fold)
+            self._topics.setdefault(fact.topic, _Sum(Growth(self._now_ms))).add(fact, fold)
 
-    def by_time(self) -> tuple[SeriesCount, Grown]:
+    def by_time(self) -> tuple[Series, Growth]:
         """Return the counts by time of all disks."""
-        series, grown = SeriesCount(), Grown(self._now_ms)
+        series, grown = Series(), Growth(self._now_ms)
         for found in self._disks.values():
             series.merge(found.series)
             grown.merge(found.grown)
@@ -143,8 +143,8 @@ class Totals:
             dirty_ratio=round(found.dirty / total, 4) if found.is_cleaned and total else None,
             freed_now=found.freed_now if found.is_freed_known else None,
             freed_in_a_week=found.freed_later if found.is_freed_known else None,
-            growth=found.grown.fact(),
-            series=found.series.fact(),
+            growth=found.grown,
+            series=found.series,
             damage=sum(self.count(path, "damage") for path in found.paths),
             notices=sum(self.count(path, "notice") for path in found.paths),
             is_internal=name in _INTERNAL,
@@ -155,7 +155,7 @@ class Totals:
         log_dirs = {log_dir.path: log_dir for log_dir in disk.log_dirs}
         names = [*log_dirs, *(path for path in self._disks if path not in log_dirs)]
         return tuple(
-            self._disk(path, log_dirs.get(path), self._disks.get(path, _Sum(Grown(self._now_ms)))) for path in names
+            self._disk(path, log_dirs.get(path), self._disks.get(path, _Sum(Growth(self._now_ms)))) for path in names
         )
 
     def _disk(self, path: str, log_dir: LogDir | None, found: _Sum) -> DiskFact:
@@ -170,7 +170,7 @@ class Totals:
             disk_bytes=found.disk_bytes,
             free_bytes=None if usage is None else usage[0],
             total_bytes=None if usage is None else usage[1],
-            growth=found.grown.fact(),
+            growth=found.grown,
             full_in_days=round(usage[0] / per_day, 1) if usage is not None and per_day > 0 else None,
             locked_by=_owner(path) if is_local else None,
             is_stopped_cleanly=_is_clean(log_dir),
@@ -194,12 +194,6 @@ class Totals:
                     reason=reason,
                     remedy="lower the retention of what grows, or move partitions to another disk",
                     path=disk.path,
-                    topic=None,
-                    partition=None,
-                    position=None,
-                    end_position=None,
-                    offset=None,
-                    last_offset=None,
                     commands=commands,
                 )
 
