@@ -81,3 +81,59 @@ def test_directories_of_our_own(tmp_path: Path) -> None:
         assert (done.code, "not known" in done.text) == (0, False), name
     for command in ("recover", "reindex", "repair"):
         assert pylogseg(command, own).code == 0
+
+
+EPOCHS = {
+    "absent": None,
+    "empty": b"",
+    "zeros": bytes(12),
+    "cut": b"0\n",
+    "garbage": b"\xfe garbage",
+    "no entry": b"0\n0\n",
+    "newer": b"0\n1\n7 0\n",
+}
+
+
+@pytest.mark.parametrize("harm", EPOCHS)
+@pytest.mark.parametrize("command", ["copy", "move"])
+def test_leader_epochs_that_batches_contradict(home: Path, tmp_path: Path, command: str, harm: str) -> None:
+    """The file goes where its partition goes, and a broker takes it as it is."""
+    path, data, into = home / "txn-b-0" / "leader-epoch-checkpoint", EPOCHS[harm], tmp_path / "into"
+    if command == "move":
+        into.mkdir()
+        shutil.copy(home / "meta.properties", into)
+    for is_harmed in (False, True):
+        if data is None and is_harmed:
+            path.unlink()
+        elif data is not None and is_harmed:
+            path.write_bytes(data)
+        done = pylogseg(command, home, into, "txn-b-0", "--dry-run")
+        assert (done.code, "--only epochs" in done.text) == (is_harmed, is_harmed), done.text
+    done = pylogseg(command, home, into, "txn-b-0")
+    assert (done.code, "--only epochs" in done.text) == (1, True)
+
+
+def test_folders_of_segments_alone_have_no_leader_epochs(home: Path, tmp_path: Path) -> None:
+    """Somebody copied segments without what lies beside them: no broker lost anything, and nothing is wrong."""
+    for path in home.glob("*/*"):
+        if path.suffix != ".log":
+            path.unlink()
+    shutil.rmtree(home / "__cluster_metadata-0")
+    for path in home.glob("*checkpoint"):
+        path.unlink()
+    done = pylogseg("copy", home, tmp_path / "copy", "txn-b-0")
+    assert (done.code, "leader" in done.text) == (0, False), done.text
+
+
+def test_a_folder_without_indexes_was_copied_in_part(home: Path, tmp_path: Path) -> None:
+    """A snapshot beside segments shows that a broker wrote the folder; that epochs and indexes lack is a note."""
+    for kind in ("*.index", "*.timeindex", "*.txnindex", "leader-epoch-checkpoint", "partition.metadata"):
+        for path in (home / "txn-b-0").glob(kind):
+            path.unlink()
+    (home / "txn-b-0" / "00000000000000000000.snapshot").write_bytes(b"")
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (home / "txn-b-0").rename(alone / "txn-b-0")
+    done = pylogseg("copy", alone / "txn-b-0", tmp_path / "copy")
+    assert "no segment has an index either: the folder was copied in part" in done.text
+    assert done.code == 0

@@ -85,8 +85,6 @@ _IN_ORDER = {
     (CLEANED, "absent"),  # the cleaner begins again
     (RECOVERY, "empty"),  # in the first minute: logs are recovered whole
     (STARTS, "absent"),  # noted only where records were deleted, and not everybody makes the file
-    (EPOCHS, "empty"),  # of a log of a broker before 0.11, or without a record
-    (EPOCHS, "absent"),
     (QUORUM, "absent"),
     (SNAPSHOT, "absent"),  # the log has all
 }

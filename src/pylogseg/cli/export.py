@@ -42,6 +42,7 @@ from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.format.names import FileKind
+from pylogseg.inspect.small_file_doubts import source_doubts
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
 from pylogseg.reading import column_names
@@ -60,7 +61,6 @@ from pylogseg.tables.export.file import (
 )
 from pylogseg.tables.export.notes import locked, note_log, said_of, writing
 from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
-from pylogseg.values.internal.source_doubts import source_doubts
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:

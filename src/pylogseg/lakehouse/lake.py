@@ -24,6 +24,7 @@ from pylogseg.format.keywords import split_keywords
 from pylogseg.format.names import FileKind
 from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import check_word, count_text, size_text
+from pylogseg.inspect.small_file_doubts import source_doubts
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.lakehouse.files import (
@@ -57,7 +58,6 @@ from pylogseg.tables.reader import Path
 from pylogseg.values.decoding import Decoding, DecodingKeywords, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.internal.own_topics import is_own
-from pylogseg.values.internal.source_doubts import source_doubts
 from pylogseg.walker.gaps import Gap, joined_times
 
 if TYPE_CHECKING:

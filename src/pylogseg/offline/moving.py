@@ -21,6 +21,7 @@ from pylogseg.format.names import (
     parse_topic_folder,
     partition_folder_name,
 )
+from pylogseg.inspect.small_file_doubts import carried_doubts
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import known, lacking_in
 from pylogseg.log.directory import partition_of
@@ -30,7 +31,6 @@ from pylogseg.offline.restoring.checkpoints import all_within, entries_of, note_
 from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_skip, remedy_of_disk
-from pylogseg.offline.small_file_doubts import doubts_of
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
@@ -189,7 +189,9 @@ class _Move:
     def look(self, names: Sequence[str], choice: PartitionChoice, force: bool) -> None:
         """Ask what the partitions to move are known to lack, and which of those that were asked for are gone."""
         moved, found = self.there(), lacking_in([(self._place, names)], choice)
-        self._result.doubts += doubts_of(self._storage, self._source, names)
+        doubts, notes = carried_doubts(self._storage, self._source, names)
+        self._result.doubts += doubts
+        self._result.notes += notes
         self._result.lacking += [finding for finding in found if not finding.is_damage]
         for finding in known(found):
             above, last = self._storage.split(finding.path)

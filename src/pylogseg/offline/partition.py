@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pylogseg.config import LogConfig
 from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata
@@ -16,6 +16,7 @@ from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.inspect.verify.findings import Finding
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks
@@ -52,12 +53,13 @@ class OfflinePartition:
         self.folder, self.name, self.storage = folder, name, storage
         parsed = parse_partition_folder(name)
         self.topic, self.partition = (parsed.topic, parsed.partition) if parsed else ("", -1)
-        self._is_live = parsed is not None and not parsed.state
+        self.is_live = parsed is not None and not parsed.state
         self.directory, self.start, self.config, self.clock = directory, start, config, clock
         self.settings, self.broker = settings, settings.broker
         self.result, self.advance = result, advance
         self.log: Log | None = None  #: From `open` on. Flushed and closed cleanly by the frame.
         self.why_no_high_watermark = ""  #: Where its broker should have noted one.
+        self.makes_epochs = False  #: If new leader epochs were asked for.
         #: True if one that was closed cleanly still counts as such if the command fails and has changed nothing.
         self.stays_trusted = True
         self._scheduler = CollectingScheduler()
@@ -146,20 +148,22 @@ class OfflinePartition:
             return
         (self.result.doubts if self.why_no_high_watermark else self.result.notes).append(text)
 
-    def note_epochs(self, *, is_asked: bool = False) -> None:
-        """Say that leader epochs, which the command makes again from the batches, cannot be read.
+    def doubt_epochs(self, before: Iterable[Finding]) -> None:
+        """Say that the file had lost leader epochs before the command began.
 
         It is a doubt, but for who asked for new ones.
         """
-        if (file := read_leader_epochs(self.storage, self.folder)).is_damaged:
-            text = f"{file.problem}: the leader epochs are made again from the batches that are left"
-            (self.result.notes if is_asked else self.result.doubts).append(text)
+        is_made = bool(read_leader_epochs(self.storage, self.folder).value)
+        for finding in before:
+            result = ": the leader epochs are made again from the batches that are left" if is_made else ""
+            text = f"{finding.path}: {finding.reason}{result or f'; {finding.remedy}'}"
+            (self.result.doubts if finding.is_damage and not self.makes_epochs else self.result.notes).append(text)
 
     def doubt_topic_id(self) -> None:
         """Say that a folder has no `partition.metadata`, where the cluster's metadata has the topic."""
         file = read_partition_metadata(self.storage, self.folder)
         is_assigned = self.settings.assigned_topic_id(self.topic, self.partition) is not None
-        if self._is_live and file.state is FileState.ABSENT and is_assigned:
+        if self.is_live and file.state is FileState.ABSENT and is_assigned:
             reason = "a broker of KRaft sets the folder aside, and begins an empty log"
             self.result.doubts.append(f"{file.problem}: {reason}; `pylogseg recover` writes it")
 

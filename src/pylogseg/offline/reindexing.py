@@ -93,7 +93,7 @@ class _Reindexing:
     def run(self) -> None:
         """Make the files, compare them, and write those that differ."""
         result = self._part.result
-        self._part.note_epochs(is_asked=self._is_named and FileKind.LEADER_EPOCHS in self._asked)
+        self._part.makes_epochs = self._is_named and FileKind.LEADER_EPOCHS in self._asked
         self._remove_leftovers()
         before = self._files(self._storage)
         for name in before:

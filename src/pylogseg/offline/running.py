@@ -31,6 +31,7 @@ from pylogseg.format.names import (
     parse_topic_folder,
     segment_file_name,
 )
+from pylogseg.inspect.small_file_doubts import epoch_findings
 from pylogseg.inspect.verify.findings import REMEDIES
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.leader_epochs import LeaderEpochs
@@ -365,6 +366,7 @@ class _Run:
         if self._noted is not None and topic:
             part.why_no_high_watermark = self._noted.why_no_high_watermark(topic, partition)
         closed, before = False, _state_of(storage, path)
+        lost = epoch_findings(self._options.storage, path, only_without_entries=True) if part.is_live else ()
         try:
             result.bytes_before, result.segments_before = part.sizes()
             self._command.work(part)
@@ -372,6 +374,7 @@ class _Run:
             closed = True
             if topic and result.state in ("done", "unchanged"):
                 part.doubt_topic_id()
+                part.doubt_epochs(lost)
             result.bytes_after, result.segments_after = part.sizes()
         except BaseException as error:
             closed = closed or part.give_up(error)

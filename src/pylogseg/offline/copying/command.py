@@ -32,13 +32,13 @@ from pylogseg.format.names import (
 )
 from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import count_text, size_text
+from pylogseg.inspect.small_file_doubts import carried_doubts
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, lacking_in
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
-from pylogseg.offline.small_file_doubts import doubts_of
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
@@ -406,7 +406,9 @@ class _Copy:
     def _read_checkpoints(self) -> None:
         noted = OffsetCheckpoints(self.storage, self._place.parent)
         self._checkpoints = {kind: self._checkpoint(kind, noted) for kind in CHECKPOINTS}
-        self.result.doubts += doubts_of(self.storage, self._place.parent, self._names)
+        doubts, notes = carried_doubts(self.storage, self._place.parent, self._names)
+        self.result.doubts += doubts
+        self.result.notes += notes
         if self._place.log_dir is not None and (why := unknown_cluster(self.storage, self._place.parent)):
             self.result.doubts.append(why)
 

@@ -96,7 +96,6 @@ def repair(
 
     def work(part: OfflinePartition) -> None:
         repairer = _Repairer(part, keeper, keep_behind, max_decompressed_bytes, disk)
-        part.note_epochs()
         try:
             repairer.repair_epochs()
             for again in range(_MOST_RUNS):

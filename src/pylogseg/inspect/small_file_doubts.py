@@ -1,0 +1,113 @@
+"""Small files of partitions that say less than they should, to a command that reads the logs or carries them away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from pylogseg.disk.disk import Partition
+from pylogseg.disk.folders import Folders
+from pylogseg.disk.listing import open_folder
+from pylogseg.disk.offset_checkpoints import SmallFilesOnce
+from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.remote import RemoteFiles
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.inspect.verify.epochs import check_leader_epochs
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.missing import Checkpoints
+from pylogseg.inspect.verify.segment import header_report
+from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata, metadata_beside
+
+_RECOVER = "; `pylogseg recover` writes it by the cluster's metadata"
+
+
+def source_doubts(
+    partitions: Iterable[Partition], kinds: Sequence[FileKind], once: SmallFilesOnce | None = None
+) -> list[str]:
+    """Return why a `partition.metadata`, or a checkpoint of some kinds, says less than a reader of the logs needs."""
+    doubts, once = list[str](), once or SmallFilesOnce()
+    by_dir: dict[str, list[Partition]] = {}
+    for part in partitions:
+        if part.error is None and part.topic and not part.state and isinstance(part.files, LocalFiles | RemoteFiles):
+            by_dir.setdefault(part.files.split(part.path)[0], []).append(part)
+    for log_dir, parts in by_dir.items():
+        noted = once.checkpoints(parts[0].files, log_dir)
+        harms = filter(None, map(noted.harm, kinds))
+        doubts += [f"{harm}: not known what the ends of logs lack by it" for harm in harms]
+        ids = _TopicIds(log_dir if isinstance(parts[0].files, LocalFiles) else None)
+        unread = [(part, file) for part in parts if not (file := once.metadata(part.files, part.path)).is_read]
+        for part, file in unread:
+            if topic_id := ids.of.get(part.topic):
+                says = f"the id of {part.topic} is {topic_id} by the cluster's metadata"
+                doubts.append(f"{file.problem}: {says}{_RECOVER}")
+            elif file.state is not FileState.ABSENT:
+                doubts.append(f"{file.problem}: the folder does not say the id of {part.topic}")
+        doubts += ids.doubts if unread else ()
+    return doubts
+
+
+def carried_doubts(files: Folders, log_dir: str, names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return which small files of folders say less than they should wherever these go, and notes about others."""
+    ids, notes = _TopicIds(log_dir), list[str]()
+    doubts = list(ids.doubts)
+    for name in names:
+        place, path = parse_partition_folder(name), files.join(log_dir, name)
+        if place is None or place.state:
+            continue
+        file, is_known = read_partition_metadata(files, path), place.topic in ids.of
+        if not file.is_read and (file.state is not FileState.ABSENT or is_known):
+            remedy = _RECOVER if is_known else ""
+            doubts.append(f"{file.problem}: a broker of KRaft sets the folder aside, and begins an empty log{remedy}")
+        for finding in epoch_findings(files, path):
+            text = f"{finding.path}: {finding.reason}"
+            if finding.is_damage:
+                doubts.append(f"{text}; {finding.remedy}")
+            else:
+                notes.append(text)
+    return doubts, notes
+
+
+def epoch_findings(files: object, folder: str, *, only_without_entries: bool = False) -> list[Finding]:
+    """Return what is wrong with the leader epochs of a folder on this machine, by the headers of its batches."""
+    if not isinstance(files, LocalFiles | LocalStorage):
+        return []
+    try:
+        if only_without_entries and read_leader_epochs(files, folder).value:
+            return []
+        findings = list[Finding]()
+        for part in open_folder(LocalFiles(), folder).partitions:
+            reports = [header_report(segment) for segment in part.segments]
+            checkpoints = Checkpoints(part.files, part.files.split(part.path)[0])
+            findings += check_leader_epochs(part, reports, checkpoints)
+    except (RequestError, StorageError):  # who reads the partition names it
+        return []
+    return findings
+
+
+class _TopicIds:
+    """The ids of topics by the metadata of a cluster; the first question reads it."""
+
+    def __init__(self, log_dir: str | None) -> None:
+        self._log_dir, self._doubts = log_dir, list[str]()
+
+    @cached_property
+    def of(self) -> dict[str, str]:
+        """Ids by topic; none if nobody knows any."""
+        if self._log_dir is None:
+            return {}
+        try:
+            folder = find_metadata([self._log_dir]) or metadata_beside(self._log_dir)
+            metadata = ClusterMetadata() if folder is None else ClusterMetadata.read(folder)
+        except (CorruptionError, StorageError) as error:
+            self._doubts.append(f"the ids of topics are not known: {error}")
+            return {}
+        self._doubts += metadata.notes
+        return metadata.topic_ids
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why the metadata says less than it should."""
+        return self._doubts if self.of is not None else []
