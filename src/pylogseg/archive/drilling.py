@@ -261,7 +261,6 @@ def _begun(url: str, point: Point, storage_options: Mapping[str, Any] | None) ->
 
 
 def _note_incomplete(result: DrillResult, point: Point, choice: PartitionChoice) -> None:
-    """Note what the point does not have."""
     if not point.is_sealed:
         result.not_checked.append(UNSEALED)
     lacking = [note.text for note in lacks_of(point)]

@@ -334,7 +334,6 @@ class _Batches:
         return rows[:row]
 
     def indexes(self) -> dict[FileKind, bytes]:
-        """Return the indexes of what was read."""
         self._index.become_inactive()
         kinds = FileKind.OFFSET_INDEX, FileKind.TIME_INDEX
         storage, folder = self._memory.storage, self._memory.folder

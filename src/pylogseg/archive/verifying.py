@@ -256,7 +256,6 @@ def _chosen(point: Point | None, choice: PartitionChoice) -> list[ArchivedPartit
 
 
 def _of_listing(found: _Archive, key: str, needed: NeededObject, size: int | None) -> Finding | None:
-    """Return what is wrong with an object as it is listed."""
     path, use = found.store.name(key), needed.use
     text = f"point {use.newest.id} needs it"
     if use.points > 1:
@@ -339,7 +338,6 @@ def _read(
 def _items(
     found: _Archive, point: Point, files: PointFiles, objects: ReadOnce, mine: set[str], choice: PartitionChoice
 ) -> Iterator[tuple[Partition | None, _Item]]:
-    """Yield what is to be read of a point, with its partition."""
     parts = {part.name: part for part in open_folder(files, files.url).partitions}
     for partition in _chosen(point, choice):
         part = parts.get(partition.name)
@@ -437,7 +435,6 @@ class _ReadNotes:
                 self._write(key, forget_damage, key)
 
     def note_points(self) -> None:
-        """Note that all objects of the points were read."""
         summary = self._summary
         read_ms = summary.read_since_ms if summary.read_since_ms >= 0 else time.time_ns() // 1_000_000
         self._write("all of it", note_points_read, read_ms, [head.id for head in self._found.needs.heads])

@@ -343,7 +343,6 @@ class _Layouts:
         return replace(self, of={topic: replace(self.plain, typed=typed(some)) for topic, some in by_topic.items()})
 
     def form(self, reader: LogReader) -> Form:
-        """Return that of a log."""
         return self.of.get(_topic(reader), self.plain)
 
     @property
@@ -352,7 +351,6 @@ class _Layouts:
         return bool(self.of) or self.plain.typed_text is not None
 
     def only(self, out: str) -> Form:
-        """Return that of one file."""
         if len(self.of) > 1:
             some = ", ".join([*self.of][:3]) + (", ..." if len(self.of) > 3 else "")
             raise RequestError(
@@ -538,7 +536,6 @@ class _Notes:
             note_log(self._store, self._key(place), [], "an export of it did not end: run it again")
 
     def add_gaps(self, part: LogReader, row: Exported) -> None:
-        """Add what could not be read of a part."""
         self._problems[folder_of(part.log)] += [str(gap) for gap in row.gaps if gap.is_damage]
 
     def end(self, rows: Sequence[tuple[str, Exported]]) -> None:

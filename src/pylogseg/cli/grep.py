@@ -290,7 +290,6 @@ class _Search:
         sys.stdout.buffer.flush()
 
     def _search(self, part: LogReader, emit: Emit, advance: Advance) -> _Row:
-        """Search one part, on its own thread."""
         part, out, count = part.apart(advance), TextBuffer(), 0
         for columns, segment in part.chunks():
             columns, rows = self._found(columns, segment)

@@ -117,7 +117,6 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _greet(server: Server, where: str) -> None:
-    """Say what is served, and to whom."""
     catalog = server.catalog
     for note in (*catalog.disk.notes, *catalog.notes):
         common.complain(printable(note))

@@ -270,7 +270,6 @@ class OverlayStorage:
         return self._under(self.join(folder.base, name))
 
     def _under(self, path: str) -> File | _Folder | None:
-        """Return what the disk has at a path."""
         if not self._exists(path):
             return None
         entry = self._disk.stat(path)

@@ -568,7 +568,6 @@ class _Plan(NamedTuple):
         return whole, self._readers(log, whole.log_start_offset, whole.stable_offset)
 
     def parts(self, item: tuple[str, LogFiles | None, Runs], advance: Advance) -> list[LogPart]:
-        """Return the parts of a partition."""
         name, log, runs = item
         first, end = self.offsets
         if log is None:

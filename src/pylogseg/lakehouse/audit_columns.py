@@ -209,7 +209,6 @@ def _may_be_whole(kind: pa.DataType) -> bool:
 
 
 def _field(column: tuple[tuple[str, ...], pa.DataType], name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
-    """Find a field of a column of structs."""
     path, kind = column
     if not pa.types.is_struct(kind) or [field.name for field in kind].count(name) != 1:
         return None

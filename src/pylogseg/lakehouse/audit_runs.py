@@ -251,7 +251,6 @@ class _OpenRun:
 
     @property
     def next_offset(self) -> Any:
-        """The offset of the next row; None if there is none."""
         return int(self._offsets[self._at]) if self._at < len(self._offsets) else None
 
     def take(self, limit: int) -> tuple[Offsets, Hashes]:

@@ -137,7 +137,6 @@ class DuckLakeSink:
                 )
 
     def _type(self, field: pa.Field) -> str:
-        """The name of a type in SQL."""
         self._connection.register("columns_of_rows", pa.schema([field]).empty_table())
         try:
             return str(self._rows("describe columns_of_rows")[0][1])

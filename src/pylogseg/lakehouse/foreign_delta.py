@@ -113,7 +113,6 @@ class _MappedColumns:
             self._add(getattr(field.type, "fields", ()), path, place)
 
     def in_file(self, path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
-        """Find a column in a file."""
         real, number = self.places.get(path, (path, None))
         return path_by_id(schema, int(number)) if number and self._mode == "id" and has_ids(schema) else real
 

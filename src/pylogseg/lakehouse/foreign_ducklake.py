@@ -42,7 +42,6 @@ class _Catalog:
         return found
 
     def table(self, name: str) -> ForeignTable:
-        """Return a table by its name, or the only one."""
         (newest,) = self._rows("select max(snapshot_id) from ducklake_snapshot")[0]
         there = self._rows(
             "select s.schema_name || '.' || t.table_name, t.table_id, s.path, s.path_is_relative, t.path, "

@@ -371,7 +371,6 @@ class _TableRun:
         self._is_passed = False
 
     def done(self) -> LakeTable:
-        """Write what there is to write."""
         try:
             for conflicts in range(_CONFLICTS):
                 try:

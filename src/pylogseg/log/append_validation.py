@@ -199,7 +199,6 @@ class _LeaderAppend:
         return self.prepared(out, batches, offset, greatest)
 
     def decode(self) -> RecordColumns:
-        """Decode all records, to rewrite them."""
         table = scan(self.view, crc=False).batches
         if len(table) < len(self.found.batches):
             raise RequestError(f"{self.where}: the message at {self.found.batches[len(table)].position} is too small")

@@ -462,13 +462,11 @@ class _IndexChanges:
         self._reasons[path] = "it was missing; an empty one was created"
 
     def before(self, segment: LogSegment) -> None:
-        """Remember the indexes of a segment before its recovery."""
         for path in _index_paths(segment):
             if self._storage.exists(path) and path not in self._missing:
                 self._before[path] = self._storage.read_all(path)
 
     def after(self, segment: LogSegment) -> None:
-        """Compare the indexes of a segment after its recovery."""
         for path in _index_paths(segment):
             new = self._storage.read_all(path) if self._storage.exists(path) else b""
             old = self._before.pop(path, None)

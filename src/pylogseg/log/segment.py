@@ -218,7 +218,6 @@ class LogSegment:
         self._take_indexes(run)
 
     def _take_indexes(self, run: Run) -> None:
-        """Write the index entries of a run."""
         self._max_timestamp = (run.max_timestamp, run.max_timestamp_offset)
         if run.has_entries:
             offset_entries, time_entries = run.entries()

@@ -479,7 +479,6 @@ class _Ranges:
         self._open = 0  # code of the last record so far
 
     def add(self, offsets: _Offsets, codes: _Codes) -> None:
-        """Add a range of offsets and their codes."""
         found = self._found
         found.missing += int(np.count_nonzero(codes == _MISSING))
         found.extra += int(np.count_nonzero(codes == _EXTRA))

@@ -232,7 +232,6 @@ class _Move:
         return [name for name in names if (folder := parse_topic_folder(name)) is not None and not folder.state]
 
     def plan(self, here: Sequence[str], arrived: Sequence[str], topics: Sequence[str]) -> Result:
-        """Return what a move would do."""
         result = self._result
         result.dry_run = True
         for name in sorted([*here, *arrived]):

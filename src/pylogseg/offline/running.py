@@ -269,7 +269,6 @@ class _Run:
         return result
 
     def _planned(self, name: str) -> PartitionResult:
-        """Return the result of a dry run for one partition."""
         options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_result=None, on_bytes=None)
         run = _Run(self._place, [name], self._settings, options, self._command._replace(frees=False))
         (result,) = run.run()

@@ -77,7 +77,6 @@ class _LastOffsets:
         return held
 
     def among(self, offsets: _Offsets) -> npt.NDArray[np.bool_]:
-        """Return a mask of the given offsets that are among them."""
         found = np.zeros(len(offsets), np.bool_)
         for run in self._runs:
             if len(run):

@@ -320,7 +320,6 @@ class LogScan:
         return Scratch(besides=arrow.copies_for(self._read_for(columns)), allocate=arrow.lend)
 
     def _read_for(self, columns: Sequence[str]) -> Sequence[str]:
-        """The columns that are read for some of those that there are."""
         return columns if self._typed is None else self._typed.of(columns).needed()
 
     def batches(self, task: Task, columns: Sequence[str], memory: Scratch, filter: Any) -> Iterator[pa.RecordBatch]:

@@ -218,7 +218,6 @@ class ConsumerGroup:
         self.epoch += self.target != before
 
     def _assign(self) -> None:
-        """Make a new target."""
         known = self.topics()
         wanted = {}
         matched = {each: _matching(known, each) for each in {member.regex for member in self.members.values()} if each}

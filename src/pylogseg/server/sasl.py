@@ -307,7 +307,6 @@ def _fields(text: bytes) -> dict[bytes, bytes]:
 
 
 def _unescaped(name: bytes) -> str | None:
-    """Return a name of SCRAM; None for none."""
     text = name.replace(b"=2C", b",")
     if b"=" in text.replace(b"=3D", b"") or not name:
         return None

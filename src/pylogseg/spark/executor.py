@@ -158,7 +158,6 @@ class SparkExecutor:
         return data
 
     def _run(self, function: Callable[[T, Advance], R], items: Sequence[T], load: Workload) -> list[R | _Failed]:
-        """Return a result, or what failed, for each item."""
         if not items:
             return []
         groups = shares(_sizes(items, load), self._cores)

@@ -179,7 +179,6 @@ def _topics_of(disk: Disk) -> list[str]:
 
 
 def _by_topic(disk: Disk) -> dict[str, Disk]:
-    """Return the disk of each topic."""
     partitions: defaultdict[str, list[Partition]] = defaultdict(list)
     loose: defaultdict[str, list[Segment]] = defaultdict(list)
     for each in disk.partitions:

@@ -115,7 +115,6 @@ class TableScan:
                 yield from _cut(part, filter) if self._table == "batches" else (part,)
 
     def _of_segment(self, place: Place) -> Any:
-        """Return what is true of all rows of a segment."""
         segment = place.listed
         known = _of_partition(place) & (pc.field("segment") == readable(segment.name))
         if self._table == "segments":
@@ -216,7 +215,6 @@ def _kept(filter: Any, places: list[Place], of: Callable[[Place], Any], schema: 
 
 
 def _of_partition(place: Place) -> Any:
-    """Return what is true of all rows of a partition."""
     return of_log(place.partition.topic, place.partition.partition)
 
 

@@ -138,7 +138,6 @@ class JsonEngine:
             self._read(lines._replace(rows=lines.rows[count // 2 :]), status, parts)
 
     def _typed(self, lines: _Lines) -> pa.Array:
-        """By pyarrow."""
         text = lines.text()
         wanted = pa.schema(list(self.type) if self._is_bare else [pa.field("v", self.type)])
         options = pj.ParseOptions(wanted, unexpected_field_behavior="ignore")

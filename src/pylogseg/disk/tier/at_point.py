@@ -117,7 +117,6 @@ def _log_of(upload: Upload, objects: Objects) -> Stored:
 def _log(
     partition: ArchivedPartition, uploads: Mapping[str, Upload], objects: Objects, manifests: Mapping[str, str] | None
 ) -> TieredLog:
-    """Return the log of a partition, as the point says it."""
     segments = []
     for archived in partition.segments:
         key = partition.stem(archived) + SUFFIXES[0]
@@ -180,7 +179,6 @@ class _Archived:
         return BytesView(self._name, self.read_small(FileKind.UNKNOWN))
 
     def read_small(self, kind: FileKind) -> bytes:
-        """Return its bytes."""
         if self._stored is None:
             raise unreadable(self._name, "read", "the object is not there")
         with self._shared.objects.open(self._stored) as view:

@@ -95,7 +95,6 @@ def _line(value: Any) -> bytes:
 
 
 def _cut(lines: Iterable[_Line]) -> list[tuple[str, bytes]]:
-    """Cut lines into lists, by their names."""
     lists, inside, size = list[tuple[str, bytes]](), list[bytes](), 0
     part_of: bytes | None = None
     for line, part_of in lines:

@@ -78,7 +78,6 @@ class _Mounted:
         return self._top is not None and self._top.startswith(path.rstrip(os.sep) + os.sep)
 
     def exists(self, path: str) -> bool:
-        """Check whether there is something."""
         try:
             self.stat(path)
         except StorageError:
@@ -95,7 +94,6 @@ class _Mounted:
         raise missing_error(path, "stat")
 
     def list_folder(self, path: str) -> list[Entry]:
-        """Return the entries of a folder."""
         inside = self._inside(path)
         return [] if inside is None else self._files.list_folder(inside)
 

@@ -110,7 +110,6 @@ def _check_time_index(index: TimeIndex) -> None:
 
 
 def _slice(view: FileView, position: int, limit: int) -> int:
-    """Return the end of the slice that begins at a position."""
     if position < 0:
         reason = f"Invalid position: {position} in read from {view.path}"
         raise KafkaFailure("java.lang.IllegalArgumentException", reason)

@@ -300,7 +300,6 @@ class _Copy:
             refuse_inside(target, place.log_dir, "copied")
 
     def plan(self) -> Copied:
-        """Return what a copy would do."""
         result, storage = self.result, self.storage
         result.dry_run = True
         self._read_checkpoints()
@@ -359,7 +358,6 @@ class _Copy:
         self.storage.sync_folder(self.new.beside)
 
     def finish(self) -> None:
-        """Give the copy its name."""
         self.new.finish()
         self.is_done = True
 

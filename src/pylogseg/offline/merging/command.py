@@ -280,7 +280,6 @@ class _Merge:
     # ---- which ----
 
     def choose(self, choice: PartitionChoice) -> None:
-        """Select partitions."""
         every: dict[str, None] = {}
         for disk in self._disks:
             for name in sorted(disk.names):

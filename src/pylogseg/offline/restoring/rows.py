@@ -71,7 +71,6 @@ class _RowWriter:
         self.writers: dict[tuple[str, int], PartitionWriter] = {}
 
     def write(self, table: pa.RecordBatch) -> None:
-        """Write rows in their order."""
         if not table.num_rows:
             return
         topics, codes = self._topics(table)

@@ -183,7 +183,6 @@ def _record_batch(columns: Any) -> pa.RecordBatch:
 
 
 def _rows(spans: Spans, batches: BatchTable) -> npt.NDArray[np.int64]:
-    """Return the number of the value of each batch."""
     return np.searchsorted(spans.offsets[1:], batches.position, "right")
 
 

@@ -252,7 +252,6 @@ def _number(row: Any) -> int:
 
 @functools.cache
 def _group_fields(key: int) -> tuple[str, ...]:
-    """Return the fields of a request that name groups."""
     of = request_of(key)
     assert of is not None
     found = [each.name for each in of.fields if each.entity == "groupId"]

@@ -519,7 +519,6 @@ class _Files:
         self.covered = 0
 
     def write(self, date: str, chunk: Chunk) -> None:
-        """Add records of one date."""
         if date not in self._open:
             if len(self._open) == _OPEN_FILES:
                 self._close(next(iter(self._open)))

@@ -60,5 +60,4 @@ def _is_same(column: pa.Array) -> bool:
 
 @functools.lru_cache(maxsize=16)  # most batches of a scan are of one length
 def _same(name: str, count: int) -> pa.DictionaryArray:
-    """Return a name so many times."""
     return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([name]))

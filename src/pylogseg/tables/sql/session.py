@@ -345,7 +345,6 @@ class _Table(pads.Dataset):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
         return self._columns
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> _Scanner:
@@ -365,7 +364,6 @@ class _Scanner(pads.Scanner):
         return self._reader.schema
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows."""
         return self._reader
 
 

@@ -318,7 +318,6 @@ def _member(group: Group, number: int, row: _Row) -> None:
 
 
 def _assigned(groups: dict[str, Group], number: int, row: _Row, topics: Mapping[str, str]) -> None:
-    """Add what a member has, or is to have."""
     group = groups.get(row["groupId"])
     member = None if group is None else group.members.get(row["memberId"])
     if group is None or member is None:

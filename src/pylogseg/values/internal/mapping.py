@@ -118,7 +118,6 @@ class _Side:
         return _Around(following, preceding)
 
     def offsets_of(self, wanted: set[Identity]) -> dict[Identity, list[int]]:
-        """All offsets that have one of the records."""
         found: dict[Identity, list[int]] = {record: [] for record in wanted}
         times = np.array(sorted({record.timestamp for record in wanted}), np.int64)
         if not len(times):

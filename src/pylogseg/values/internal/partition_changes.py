@@ -119,7 +119,6 @@ class _Joined:
             yield part.nodes[column.node]
 
     def numbers(self, name: str, kind: Any) -> npt.NDArray[Any]:
-        """A column of numbers."""
         return np.concatenate([np.frombuffer(data, kind) for _, _, data, _ in self._nodes(name)])
 
     def there(self, name: str) -> npt.NDArray[np.bool_]:
