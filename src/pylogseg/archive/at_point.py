@@ -12,8 +12,7 @@ from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.at_point import PointFiles, split_point
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.disk.tier.opening import is_tier
-from pylogseg.disk.tier.point import Point
-from pylogseg.disk.tier.points import LATEST, POINT_MARK, check_point_text, read_point
+from pylogseg.disk.tier.points import LATEST, POINT_MARK, check_point_text
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import ms_of
 
@@ -65,12 +64,6 @@ def point_url(archive: str | os.PathLike[str], *, at: Moment | None = None, poin
 
 def _ms_of(at: Moment) -> int:
     return ms_of(at) if isinstance(at, datetime.datetime) else at
-
-
-def named_point(url: str, storage_options: Mapping[str, Any] | None = None) -> Point:
-    """Read the point that a URL of `point_url` names."""
-    place, wanted = split_point(url)
-    return read_point(place, wanted or LATEST, storage_options)
 
 
 def opened_point(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Disk, PointFiles]:

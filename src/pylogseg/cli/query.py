@@ -83,7 +83,7 @@ class Query:
         return None
 
 
-def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Callable[[F], F]:
+def query_options(always_latest: bool = False) -> Callable[[F], F]:
     """Return what adds the options of a `Query`: a parameter ``query``; with `always_latest`, without ``--latest``."""
     when, memory = ("I", "M") if always_latest else ("With --latest: i", "With --latest: m")
     texts = {"since": "From this time on", "tombstones": when, "latest_memory_bytes": memory}
@@ -101,7 +101,7 @@ def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Cal
 
         add = [declared_option(*declared[name], texts.get(name, "")) for name in names]
         key = click.option("--key", "-k", metavar="KEY", help="Only records with this key, in the form of --key-as.")
-        add = [*add[:3], key, reading_options(*_READING, on_corrupt=on_corrupt), *add[3:]]
+        add = [*add[:3], key, reading_options(*_READING, on_corrupt="raise"), *add[3:]]
         return common.decorated(cast("F", collected), add)
 
     return decorate

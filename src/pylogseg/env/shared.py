@@ -27,16 +27,11 @@ class SharedFolder(NamedTuple):
     remedy: str = "mount it on all of them under this name, or name a folder that they share"
 
 
-class _Mark(NamedTuple):
-    folder: SharedFolder
-    path: str
-
-
 @contextlib.contextmanager
-def marked(folders: Sequence[SharedFolder]) -> Iterator[list[_Mark]]:
+def marked(folders: Sequence[SharedFolder]) -> Iterator[list[tuple[SharedFolder, str]]]:
     """Put a mark into each folder, for `check_marks`; they go at the end, and so do those of killed processes."""
     with contextlib.ExitStack() as stack:
-        yield [_Mark(folder, stack.enter_context(_marked(Path(folder.path)))) for folder in folders]
+        yield [(folder, stack.enter_context(_marked(Path(folder.path)))) for folder in folders]
 
 
 @contextlib.contextmanager
@@ -56,7 +51,7 @@ def _marked(folder: Path) -> Iterator[str]:
             mark.unlink(missing_ok=True)
 
 
-def check_marks(marks: Sequence[_Mark]) -> None:
+def check_marks(marks: Sequence[tuple[SharedFolder, str]]) -> None:
     """Raise StorageError if this machine does not see a folder that the driver has marked."""
     for folder, path in marks:
         try:

@@ -419,30 +419,25 @@ def _lacking(file: DataFile, advance: Advance, columns: TableColumns) -> set[str
     return {column.role for column in columns.decoded} - {*names}
 
 
-class _Footer(NamedTuple):
-    """What the end of a data file says."""
-
-    pieces: list[FilePiece]
-    findings: list[TableFinding]
-
-
 def _pieces(files: Sequence[DataFile], columns: TableColumns, work: Executor, result: Audit) -> list[FilePiece]:
     """Read the ends of the data files, on this machine, and return the pieces to read; findings go to the result."""
     # Only few bytes are read of each, and what opens a catalog does not travel.
     footers = list(_threads(work).map(functools.partial(_footer, columns=columns), list(enumerate(files))))
-    result.findings += dict.fromkeys(finding for footer in footers for finding in footer.findings)
-    pieces = [piece for footer in footers for piece in footer.pieces]
+    result.findings += dict.fromkeys(finding for _, findings in footers for finding in findings)
+    pieces = [piece for in_file, _ in footers for piece in in_file]
     return [piece._replace(number=n, file=replace(piece.file, check=None)) for n, piece in enumerate(pieces)]
 
 
-def _footer(item: tuple[int, DataFile], advance: Advance, columns: TableColumns) -> _Footer:
+def _footer(
+    item: tuple[int, DataFile], advance: Advance, columns: TableColumns
+) -> tuple[list[FilePiece], list[TableFinding]]:
     number, file = item
     if file.batches is not None:
-        return _Footer([FilePiece(0, number, file, (), 0, 0)], [])
+        return [FilePiece(0, number, file, (), 0, 0)], []
     try:
         metadata, _, findings = file.footer()
     except StorageError as error:
-        return _Footer([], [TableFinding("unread", str(error), file.path)])
+        return [], [TableFinding("unread", str(error), file.path)]
     pieces: list[FilePiece] = []
     groups: list[int] = []
     size = row = first_row = 0
@@ -459,7 +454,7 @@ def _footer(item: tuple[int, DataFile], advance: Advance, columns: TableColumns)
         if size >= _PIECE_BYTES or i + 1 == metadata.num_row_groups:
             pieces.append(FilePiece(0, number, file, tuple(groups), first_row, size))
             groups, size, first_row = [], 0, row
-    return _Footer(pieces, findings)
+    return pieces, findings
 
 
 def _by_partition(

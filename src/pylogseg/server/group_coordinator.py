@@ -61,12 +61,11 @@ class GroupCoordinator:
         offsets: CommittedOffsets | None = None,
         journal: GroupJournal | None = None,
         *,
-        initial_delay_s: float = 0.0,  # for how long an empty group waits for more members than its first
         sessions: tuple[float, float] = (_LEAST_SESSION_S, _MOST_SESSION_S),  # that a member may ask for
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._offsets = CommittedOffsets() if offsets is None else offsets
-        self._journal, self._initial_delay_s, self.sessions, self._now = journal, initial_delay_s, sessions, now
+        self._journal, self.sessions, self._now = journal, sessions, now
         #: Returns the settings that a group has of its own, by Kafka's names.
         self.settings_of: Callable[[str], Mapping[str, str]] = lambda _: {}
         self._changed = threading.Condition()
@@ -116,7 +115,7 @@ class GroupCoordinator:
                     raise KafkaError(codes.INCONSISTENT_GROUP_PROTOCOL)
                 self._consumers.pop(group_id, None)
                 self._make_room()
-                group = self._groups[group_id] = ClassicGroup(group_id, self._initial_delay_s)
+                group = self._groups[group_id] = ClassicGroup(group_id)
             try:
                 return work(group, self._now())
             finally:

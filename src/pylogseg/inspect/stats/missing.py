@@ -45,16 +45,6 @@ class MissingRange(NamedTuple):
         return f"{self.name}: {offsets_text(self.first_offset, self.end_offset)} ({self.reason})"
 
 
-class _Outline(NamedTuple):
-    """First and end offset of a segment, and the gaps in it."""
-
-    first: int
-    end: int
-    gaps: Sequence[Gap]
-    empty: Sequence[tuple[int, int]]
-    control: Sequence[tuple[int, int]]
-
-
 class MissingOffsets:
     """Finds the missing offsets of a partition from the counts of its segments, added in order.
 
@@ -70,7 +60,7 @@ class MissingOffsets:
         self._begin = self._after = self._end = log_start_offset
         self._there = self._control = self._left_out = self._lost = self._unread = 0
         #: The last segment with offsets, and those after it without: the end of damage at their end is not known yet.
-        self._open: list[_Outline] = []
+        self._open: list[Stats] = []
         self._damaged: list[tuple[int, int]] = []
         self._found: list[MissingRange] = []
         self._unlisted = 0
@@ -78,12 +68,11 @@ class MissingOffsets:
 
     def add(self, stats: Stats) -> None:
         """Add the next segment."""
-        outline = _Outline(stats.first_offset, stats.end_offset, stats.gaps, stats.empty, stats.control)
         if self._base is None:
             self._base = stats.base_offset
         if stats.first_offset < 0:
             if stats.gaps:
-                self._open.append(outline)
+                self._open.append(stats)
             return
         if self._first is None:
             # The offset that the first record would have: the base offset, unless records were deleted.
@@ -91,7 +80,7 @@ class MissingOffsets:
             self._first, self._begin = stats.first_offset, min(stats.first_offset, base)
             self._after = self._begin
         self._close_open(stats.first_offset)
-        self._open.append(outline)
+        self._open.append(stats)
         self._end = stats.end_offset
         self._control += stats.control_records
         self._there += stats.control_records + stats.records
@@ -119,20 +108,20 @@ class MissingOffsets:
 
     def _close_open(self, follows: int | None) -> None:
         """List the missing ranges of the open segments, now that the offset after them is known."""
-        damaged = [pair for outline in self._open for pair in _damaged(outline.gaps, follows)]
+        damaged = [pair for stats in self._open for pair in _damaged(stats.gaps, follows)]
         self._lost += sum(end - first for first, end, reason in damaged if reason == _DAMAGE)
         self._unread += sum(end - first for first, end, reason in damaged if reason == _UNREAD)
         ranges = [(first, end) for first, end, _ in damaged]
         near = self._damaged + ranges  # damage of the segments before reaches to this one
         lacking = list(damaged)
-        for outline in self._open:
-            if outline.first < 0:
+        for stats in self._open:
+            if stats.first_offset < 0:
                 continue
-            lacking += [(first, end, "markers") for first, end in outline.control]
-            before = [(self._after, outline.first)] if outline.first > self._after else []
-            for first, end in [*before, *outline.empty]:
+            lacking += [(first, end, "markers") for first, end in stats.control]
+            before = [(self._after, stats.first_offset)] if stats.first_offset > self._after else []
+            for first, end in [*before, *stats.empty]:
                 lacking += [(*rest, _BETWEEN) for rest in _without(max(first, self._log_start), end, near)]
-            self._after = max(self._after, outline.end)
+            self._after = max(self._after, stats.end_offset)
         self._list(sorted(lacking))
         self._open, self._damaged = [], ranges
 

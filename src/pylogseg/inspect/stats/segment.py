@@ -171,15 +171,14 @@ def segment_stats(
     times: Times | None = None,
     tops: Tops | None = None,
     most_bytes: int | None = None,
-    on_batches: Callable[[BatchTable], None] | None = None,
 ) -> Stats:
     """Read one segment and count its contents; damage is skipped and reported.
 
     `advance` gets the bytes read since its last call, and may raise to end the work. A batch that decompresses to more
     than `limit_bytes` is damaged. With `times`, missing offsets mean nothing; nor with `most_bytes`, which ends the
-    reading after a window that passes so many bytes. `on_batches` gets the batches that are counted.
+    reading after a window that passes so many bytes.
     """
-    count = SegmentCount(segment, times=times, tops=tops, on_batches=on_batches)
+    count = SegmentCount(segment, times=times, tops=tops)
     visit(
         segment,
         [count],
@@ -195,7 +194,7 @@ def segment_stats(
 class SegmentCount(Visitor):
     """Counts a segment window by window; damage is skipped and noted in `stats`.
 
-    `times`, `tops` and `on_batches` are those of `segment_stats`.
+    `times` and `tops` are those of `segment_stats`; `on_batches` gets the batches that are counted.
     """
 
     def __init__(

@@ -36,13 +36,6 @@ _MOST = 1 << 16
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Agreement(NamedTuple):
-    """The result of a comparison."""
-
-    same: int  #: Batches that both have.
-    differs_at: int | None  #: The lowest offset at which each has another batch.
-
-
 class Checksums:
     """The checksums of batches by their base offsets, of a sample if there are many."""
 
@@ -58,15 +51,15 @@ class Checksums:
         if len(self._rows) > 2 * _MOST:
             self._rows = _lowest(self._rows)
 
-    def compared(self, other: Checksums, first: int, end: int) -> Agreement:
-        """Compare the batches that both have from one offset on and below another."""
+    def compared(self, other: Checksums, first: int, end: int) -> tuple[int, int | None]:
+        """Count the batches that both have in a range of offsets; return where the first one lies that differs, too."""
         ours, theirs = _lowest(self._rows), _lowest(other._rows)
         _, at, there = np.intersect1d(ours["offset"], theirs["offset"], return_indices=True)
         ours, theirs = ours[at], theirs[there]
         inside = (ours["offset"] >= first) & (ours["offset"] < end)
         differ = inside & (ours["crc"] != theirs["crc"])
         offsets = ours["offset"][differ]
-        return Agreement(int(inside.sum() - differ.sum()), int(offsets.min()) if len(offsets) else None)
+        return int(inside.sum() - differ.sum()), int(offsets.min()) if len(offsets) else None
 
 
 def _lowest(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -178,10 +171,12 @@ class ReplicaScan:
     def trust(self, other: ReplicaScan) -> Trust:
         """Say whether another replica has the same records as this one, as far as leader epochs say so."""
         first = max(self.below.end, other.below.end, self.log_start, other.log_start)
-        found = self.checksums.compared(other.checksums, first, divergence(self.lineage, other.lineage).offset)
-        differs_at = None if self.is_compacted or other.is_compacted else found.differs_at
+        same, differs_at = self.checksums.compared(
+            other.checksums, first, divergence(self.lineage, other.lineage).offset
+        )
+        differs_at = None if self.is_compacted or other.is_compacted else differs_at
         is_same_topic = self.topic_id is not None and self.topic_id == other.topic_id
-        return Trust(differs_at, differs_at is None and (is_same_topic or found.same > 0))
+        return Trust(differs_at, differs_at is None and (is_same_topic or same > 0))
 
     def joined(self) -> None:
         """Let runs that follow each other count for what is between them, where the cleaner made the gap."""

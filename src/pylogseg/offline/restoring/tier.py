@@ -179,9 +179,9 @@ class FromTier(RestoreSource):
         for segment in segments:
             if noted < segment.base_offset and not is_exact:
                 remade |= self._fill(copies, noted, segment.base_offset, folder, result, on_bytes)
-            made = self._copy(copies, segment, folder, result, on_bytes)
-            remade |= not made.is_whole
-            reached, noted = max(reached, made.end), max(made.end, made.noted)
+            last, noted, is_whole = self._copy(copies, segment, folder, result, on_bytes)
+            remade |= not is_whole
+            reached, noted = max(reached, last), max(last, noted)
         remade |= not self._write_beside(part, folder, reached)
         if remade:
             self._remake(folder, result)
@@ -248,8 +248,11 @@ class FromTier(RestoreSource):
         folder: str,
         result: PartitionResult,
         on_bytes: Callable[[int], None],
-    ) -> _Copied:
-        """Write a segment and its indexes; say where it ends, and whether the indexes have to be made anew."""
+    ) -> tuple[int, int, bool]:
+        """Write a segment and its indexes.
+
+        Return where it ends, up to where the result says what is missing, and whether the indexes are right.
+        """
         storage, is_whole, noted, end = self._storage, True, 0, segment.base_offset
         with compared(_uploaded(segment)) as differing:
             beside = _Beside(segment)
@@ -276,7 +279,7 @@ class FromTier(RestoreSource):
                     name = segment_file_name(segment.base_offset, kind)
                     storage.write_synced(os.path.join(folder, name), data or b"")
             self._refuse_others(result, differing())
-        return _Copied(end, is_whole, noted)
+        return end, noted, is_whole
 
     def _refuse_others(self, result: PartitionResult, differing: Sequence[CorruptionError]) -> None:
         """Raise if objects are not those of the point of an archive, however good their batches; or say so."""
@@ -357,12 +360,6 @@ class _Beside:
         self._transactions.finish(report)
         # Of an abort without an entry the data may lie in another segment.
         return not report.is_damaged and not report.unindexed_aborts
-
-
-class _Copied(NamedTuple):
-    end: int
-    is_whole: bool
-    noted: int  #: Up to where the result says what is missing.
 
 
 def _uploaded(segment: Segment) -> TierSegment | None:

@@ -169,9 +169,9 @@ class ClusterState:
         """
         rows = [row for row in self.rows("group_offsets") if row["offset"] is not None]
         chosen = [row for row in rows if groups is None or row["group"] in groups]
-        mapped = map_offsets(chosen, self._ends, other._ends)
-        self.notes.add_damage(*mapped.gaps)
-        return pa.Table.from_pylist(mapped.rows, MAPPED)
+        mapped, gaps = map_offsets(chosen, self._ends, other._ends)
+        self.notes.add_damage(*gaps)
+        return pa.Table.from_pylist(mapped, MAPPED)
 
     @cached_property
     def _image(self) -> Image | None:

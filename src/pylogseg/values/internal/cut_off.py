@@ -34,11 +34,6 @@ class CutOff(NamedTuple):
             return cls(ms_of(as_of) + 1)
         return cls(warned_of_unit(whole_number(as_of, "as_of")) + 1)
 
-    @property
-    def is_now(self) -> bool:
-        """True if nothing is cut off."""
-        return self.until_ms is None and not self.ends
-
     def end(self, name: str) -> int:
         """Above the last offset of a partition that counts."""
         return self.ends.get(name, OPEN_END)

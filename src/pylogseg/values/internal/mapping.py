@@ -46,15 +46,12 @@ class _Around(NamedTuple):
     preceding: tuple[int, Identity] | None
 
 
-class Mapped(NamedTuple):
-    """Rows of `group_offsets` with ``mappedOffset``, or a ``reason``; behind damage, no record can be found."""
+def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds) -> tuple[list[_Row], list[str]]:
+    """Find the committed offsets of groups on another cluster's copies of their topics.
 
-    rows: list[_Row]
-    gaps: list[str]
-
-
-def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds) -> Mapped:
-    """Find the committed offsets of groups on another cluster's copies of their topics."""
+    Return rows of `group_offsets` with ``mappedOffset``, or a ``reason``; and the damage behind which no record can be
+    found.
+    """
     by_partition: dict[tuple[str, int], list[_Row]] = {}
     for row in rows:
         by_partition.setdefault((row["topic"], row["partition"]), []).append(row)
@@ -72,7 +69,7 @@ def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds)
         stale = _failed("it is of a topic that was deleted since")
         found += [row | (stale if row["stale"] else answers[row["offset"]]) for row in listed]
     found.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
-    return Mapped(found, list(dict.fromkeys(gaps)))
+    return found, list(dict.fromkeys(gaps))
 
 
 def _failed(reason: str) -> _Row:
