@@ -16,9 +16,8 @@ import pylogseg
 from pylogseg.config import LogConfig, LogSettings
 from pylogseg.env.executor import WorkKeywords
 from pylogseg.format.builder import BatchKeywords, shared_row
-from pylogseg.lakehouse.lake import LakeKeywords, LakeOptions
+from pylogseg.lakehouse.lake import LakeKeywords, LakeOptions, LakeQuestion
 from pylogseg.server.view import View, ViewKeywords
-from pylogseg.values.decoding import DecodingKeywords
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +44,7 @@ def test_every_setting_has_its_type() -> None:
 
 
 def test_keywords_are_fields() -> None:
-    shared = {*WorkKeywords.__annotations__, *DecodingKeywords.__annotations__}
+    shared = {*WorkKeywords.__annotations__, *LakeQuestion.__annotations__}
     assert {*LakeKeywords.__annotations__} - shared == {*LakeOptions.__dataclass_fields__} - {"reading", "decoding"}
     assert {*ViewKeywords.__annotations__} == {*View._fields}
     assert {*BatchKeywords.__annotations__} < {*inspect.signature(shared_row).parameters}

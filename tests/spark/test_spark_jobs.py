@@ -170,6 +170,21 @@ def test_export_and_restore(spark: Any, examples: Path, tmp_path: Path) -> None:
     assert set(again.values()) == {"unchanged"}
 
 
+def test_jobs_take_a_reader(spark: Any, examples: Path, tmp_path: Path) -> None:
+    """Its topics and options are those of keywords; what a job cannot honour is refused."""
+    reader = pylogseg.read(examples, "txn-a", isolation_level="read_committed")
+    written = jobs.export(spark, reader, str(tmp_path / "table")).collect()
+    assert sum(row.records for row in written) == reader.count()
+    (row,) = jobs.lake(spark, reader, f"delta:{tmp_path}/lake").collect()
+    assert row.records == reader.count()
+    assert jobs.audit(spark, reader, f"delta:{tmp_path}/lake").where("type = 'summary'").first().right
+    assert [row.same for row in jobs.diff(spark, reader, reader.where(partition=1)).collect()] == [False, True]
+    with pytest.raises(RequestError, match="export cannot honour limit= of a reader"):
+        jobs.export(spark, reader.limit(3), str(tmp_path / "other"))
+    with pytest.raises(RequestError, match="export got a reader and timestamp="):
+        jobs.export(spark, reader, str(tmp_path / "other"), since=0)
+
+
 def test_export_to_a_store(spark: Any, examples: Path, tmp_path: Path) -> None:
     """A file system of fsspec that tasks share: the same files as in a folder, from tasks that upload them."""
     names, url, storage = ["codec-*", "txn-a"], f"local://{tmp_path}/far", {"auto_mkdir": True}

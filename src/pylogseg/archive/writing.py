@@ -42,6 +42,7 @@ from pylogseg.disk.tier.point_json import parse_point
 from pylogseg.disk.tier.points import archive_store, mark_text, new_id, read_mark, read_point, write_point
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import INLINE, Executor, Threads, Workload, choose_executor
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
@@ -51,6 +52,8 @@ from pylogseg.inspect.verify.lacking import Look
 from pylogseg.inspect.verify.missing import Around
 from pylogseg.reading.state import Throttle
 from pylogseg.tables.export.notes import locked
+from pylogseg.tables.question import check_asked, disk_of
+from pylogseg.tables.reader import Reader
 from pylogseg.values.internal.cluster_state import cluster_state
 
 #: A running broker writes its high watermarks every 5 s.
@@ -132,7 +135,7 @@ class ArchiveResult(Outcome):
 
 
 def write(
-    disks: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    disks: Reader | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     archive: str | os.PathLike[str],
     *,
     encrypt_to: str | os.PathLike[str] | None = None,
@@ -141,7 +144,7 @@ def write(
     forget: Sequence[str] = (),
     jobs: int | None = 1,
     executor: Executor | None = None,
-    max_bytes_per_second: int | None = None,
+    max_bytes_per_second: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_size: Callable[[int], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
@@ -153,8 +156,9 @@ def write(
 
     Parameters
     ----------
-    disks : path or sequence of path
-        Log directories of one cluster on this machine, or folders of several.
+    disks : path, sequence of path, or Reader
+        Log directories of one cluster on this machine, or folders of several. A reader stands for the log directories
+        that it reads. An archive has all of them: options of a reader are refused, but for `max_bytes_per_second`.
     archive : path or URL
         An empty place, or an archive of this cluster.
     encrypt_to : path, optional
@@ -193,8 +197,14 @@ def write(
         If what says of which cluster the archive is, is damaged. A damaged point is a fault.
     """
     form = UploadForm(compress, None if encrypt_to is None else PublicKey(encrypt_to))
+    paths: Sequence[str | os.PathLike[str]]
+    if isinstance(disks, Reader):
+        check_asked(disks, "archive", ["max_bytes_per_second"])
+        paths = _log_dirs_of(disks)
+        max_bytes_per_second = max_bytes_per_second or disks.scope.state.reading.max_bytes_per_second
+    else:
+        paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
     throttle = Throttle.of(max_bytes_per_second)
-    paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
     store, work = archive_store(archive, storage_options), choose_executor(executor, jobs)
     check_place(store)  # before there is a lock in it
     with locked(store, "archive"):
@@ -205,6 +215,14 @@ def write(
                 raise
             reason = f"{error.reason}; what was uploaded stays: the next run goes on with it"
             raise StorageError(error.path, error.operation, reason, error.errno) from error
+
+
+def _log_dirs_of(reader: Reader) -> list[str]:
+    """Return the log directories of a reader; RequestError if it reads other folders or files."""
+    disk = disk_of(reader, "archive")
+    if disk.loose or not disk.log_dirs or any(not isinstance(each.files, LocalFiles) for each in disk.log_dirs):
+        raise RequestError("an archive is made of log directories on this machine: read these, not partitions or URLs")
+    return [log_dir.path for log_dir in disk.log_dirs]
 
 
 class _Archiving:

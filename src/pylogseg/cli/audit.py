@@ -13,8 +13,8 @@ from pylogseg.cli.outcomes import end_with_outcome, print_parts
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
-from pylogseg.lakehouse.audit import FROM_THE_END, opened
 from pylogseg.lakehouse.audit import audit as compare
+from pylogseg.lakehouse.audit import opened
 from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
 from pylogseg.lakehouse.audit_result import PartitionAudit
 from pylogseg.lakehouse.foreign import ForeignTable, TableFinding
@@ -149,7 +149,7 @@ def audit(
             decoding=decoding_of(which, given) if which else None,
             preset=preset,
             dead_letters=tables[1] if len(tables) > 1 else None,
-            offset=(offsets or OffsetRange()).absolute(FROM_THE_END),
+            offset=offsets,
             executor=executor,
             on_bytes=advance,
             **reading.keywords,

@@ -19,7 +19,6 @@ from pylogseg.offline.comparing import diff as compare
 from pylogseg.reading.offset_range import OffsetRange, parse_offsets
 from pylogseg.reading.state import Reading
 
-_FROM_THE_END = "diff does not accept offsets from the end, which differ between the sides: give absolute offsets"
 _EPILOG = r"""\b
 Examples:
   pylogseg diff /data/kafka /backup/kafka               all partitions
@@ -104,7 +103,7 @@ def diff(
             [*names, *topic] or None,
             list(partition) or None,
             mode=mode,
-            offset=(offsets or OffsetRange()).absolute(_FROM_THE_END),
+            offset=offsets,
             common=in_common,
             from_log_start=from_log_start,
             max_ranges=max_ranges,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pylogseg.disk.choice import PartitionChoice, of_topics
-from pylogseg.disk.disk import Disk, Partition
-from pylogseg.disk.listing import as_disk
+from pylogseg.disk.disk import Disk
 from pylogseg.env.executor import Advance, Executor, Threads, WorkKeywords, Workload, choose_executor, job_count
 from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError, StorageError
@@ -45,10 +44,12 @@ from pylogseg.lakehouse.source import topics_on
 from pylogseg.lakehouse.source_losses import partitions_below, vanished_partitions
 from pylogseg.reading.log_reader import LogReader, ReadScope
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
-from pylogseg.reading.offset_range import OPEN_END, OffsetRange
+from pylogseg.reading.offset_range import OPEN_END, OffsetRange, Offsets
 from pylogseg.reading.ranges import PART_BYTES
 from pylogseg.reading.selection import Selection
-from pylogseg.reading.state import LENIENT, SKIPPING, LimitKeywords, ReadState
+from pylogseg.reading.state import LENIENT, SKIPPING, IsolationLevel, LimitKeywords, ReadState
+from pylogseg.tables.question import Question
+from pylogseg.tables.reader import Reader, Source
 from pylogseg.values.decoding import Decoding, DecodingKeywords, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 
@@ -68,12 +69,19 @@ Key = tuple[str, int]
 FROM_THE_END = "audit does not accept offsets from the end, which move: give absolute offsets"
 
 
-class AuditKeywords(WorkKeywords, LimitKeywords, DecodingKeywords, total=False):
+class AuditQuestion(LimitKeywords, DecodingKeywords, total=False):
+    """Keywords of `audit` about records; a reader may have the same."""
+
+    offset: Offsets
+    isolation_level: IsolationLevel
+
+
+class AuditKeywords(WorkKeywords, AuditQuestion, total=False):
     """Keywords of `audit` that other functions have, too."""
 
 
 def audit(
-    source: Path | Disk | Partition,
+    source: Reader | Source,
     table: Any,
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
@@ -81,7 +89,6 @@ def audit(
     columns: Mapping[str, str] | None = None,
     preset: str | None = None,
     dead_letters: Any = None,
-    offset: tuple[int | None, int | None] = (None, None),
     complete: bool = False,
     quick: bool = False,
     max_ranges: int = 1000,
@@ -95,8 +102,10 @@ def audit(
 
     Parameters
     ----------
-    source : path, URL, Disk or Partition
-        The log, as any reader takes it. It may be written to meanwhile.
+    source : path, URL, Disk, Partition or Reader
+        The log, as any reader takes it. It may be written to meanwhile. Of a reader, topics, partitions, offsets,
+        limits and decoding count; other options of it are refused. A reader, or a disk, must not be older than the
+        table: it has the log as it was listed.
     table : path, str, pyarrow.dataset.Dataset, pyarrow.Table or ForeignTable
         A folder or file whose format is recognised, or a name that `lake` writes to, as ``iceberg:NAMESPACE.TABLE``;
         ``pylogseg audit --help`` lists all. Also what has Arrow's stream (``__arrow_c_stream__``), such as a frame of
@@ -116,6 +125,8 @@ def audit(
         The table of dead letters, which counts as a part of this one; ``TABLE~dlq`` if there is one.
     offset : (int or None, int or None)
         Only this half-open range. Up to its end the table has to be complete.
+    isolation_level
+        Of a reader that also writes tables; both levels give the same audit, which knows aborted records.
     complete : bool
         The table has to have all that is in the log: what is above its last offset is lost, not just not there yet.
     quick : bool
@@ -151,14 +162,14 @@ def audit(
     StorageError
         If the table cannot be opened, or the log cannot be listed.
     """
-    first, end = offset
-    OffsetRange(first, end).check().absolute(FROM_THE_END)
+    workers, asked = split_keywords(how, WorkKeywords, AuditQuestion)
+    table, topic = in_order(table, topic)
+    question = Question.of("audit", source, topic, partition, AuditQuestion, asked, LENIENT)
+    _, choice, selection, reading, decoding = question
+    first, end = offset = selection.offsets.absolute(FROM_THE_END)
     if quick and offset != (None, None):
         raise RequestError("quick compares whole files: it cannot be combined with a range of offsets")
-    workers, limits, decoded = split_keywords(how, WorkKeywords, LimitKeywords, DecodingKeywords)
-    decoding, on_bytes = Decoding.of_keywords(**decoded), workers.pop("on_bytes", None)
-    table, topic = in_order(table, topic)
-    choice = PartitionChoice.of(topic, partition)
+    on_bytes = workers.pop("on_bytes", None)
     work = choose_executor(**workers)
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
     tables = list(opened(table, dead_letters))
@@ -168,7 +179,7 @@ def audit(
             "audit a table of all records, or compare this one with `pylogseg latest`"
         )
     found = _columns(tables, columns or {}, preset)
-    whole_disk = as_disk(source)
+    whole_disk = question.open()
     disk = of_topics(whole_disk.select(choice.names or None), choice.names).select(partition=choice.numbers or None)
     chosen = _TopicChoice(choice, frozenset(disk.topics).intersection(choice.names))
     files = [file for each in tables for file in each.files]
@@ -181,6 +192,7 @@ def audit(
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
         return _quick(files, logs, disk, chosen, complete, work, result)
+    limits = {name: getattr(reading, name) for name in LimitKeywords.__annotations__}
     reading = replace(LENIENT, control=True, **limits)
     state = reading.start(scratch=Scratch)
     part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
-from pylogseg.disk.disk import Disk, Partition
-from pylogseg.disk.listing import as_disk
+from pylogseg.disk.disk import Disk
 from pylogseg.env.executor import Executor, Threads, WorkKeywords, Workload, choose_executor
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns
@@ -53,8 +52,9 @@ from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, pieces, plan_tasks
-from pylogseg.reading.state import COMMITTED, IsolationLevel, Reading
-from pylogseg.tables.reader import Path
+from pylogseg.reading.state import COMMITTED, IsolationLevel, LimitKeywords, Reading
+from pylogseg.tables.question import Question
+from pylogseg.tables.reader import Reader, Source
 from pylogseg.values.decoding import Decoding, DecodingKeywords, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.internal.own_topics import is_own
@@ -102,8 +102,17 @@ class LakeOptions:
                 raise RequestError(f"keys are bytes in the layout {self.layout}: decode only the value")
 
 
-class LakeKeywords(WorkKeywords, DecodingKeywords, total=False):
-    """Keywords of `lake`: fields of `LakeOptions` besides decoding and work."""
+class LakeQuestion(LimitKeywords, DecodingKeywords, total=False):
+    """Keywords of `lake` about records; a reader may have the same."""
+
+    isolation_level: IsolationLevel
+    on_corrupt: Literal["raise", "skip"]
+    check_crc: bool
+    drop_behind: bool
+
+
+class LakeKeywords(WorkKeywords, LakeQuestion, total=False):
+    """Keywords of `lake`: fields of `LakeOptions`, and those that other functions have, too."""
 
     to_end: bool
     force: bool
@@ -220,13 +229,10 @@ class LakeTable(Outcome):
 
 
 def lake(
-    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
+    path: Reader | Source,
     table: str,
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
-    *,
-    isolation_level: IsolationLevel = "read_committed",
-    on_corrupt: Literal["raise", "skip"] = "raise",
     **options: Unpack[LakeKeywords],
 ) -> list[LakeTable]:
     """Write topics to tables of a lakehouse. Each range of a log gets there once.
@@ -237,19 +243,22 @@ def lake(
     Parameters
     ----------
     path, topic, partition
-        As for `pylogseg.read`.
+        As for `pylogseg.read`; or a reader, as `pylogseg.read` returns it: its topics and partitions, its isolation
+        level, what it does at damage, its limits and its decoding count. Other options of it are refused.
     table : str
         Format and name, as ``delta:FOLDER`` or ``iceberg:NAMESPACE.TABLE``; ``pylogseg lake --help`` lists all forms.
         With ``{topic}`` in it each topic has its own table; those that Kafka writes for itself are then left out unless
         they are named. Table and topic may be given in the order of the shell, too: the topic first.
     isolation_level : {"read_committed", "read_uncommitted"}
-        The first leaves out aborted transactions, and ends before an open one.
+        The first, which is the default, leaves out aborted transactions, and ends before an open one.
     decoding : {"value", "key"}, sequence of them, or Decoding, optional
         Columns to decode to typed values by their schemas; what does not decode goes to the table ``TABLE~dlq``.
     schema, registry
         As for `pylogseg.read_arrow`.
     on_corrupt : {"raise", "skip"}
         At damage: raise an error, or leave it out; no later run comes back to it.
+    check_crc, max_decompressed_bytes, max_bytes_per_second, drop_behind
+        As for `pylogseg.read`.
     to_end : bool
         Go on to the end of the log, whatever the high watermark is: for a disk whose broker does not come back.
     force : bool
@@ -295,13 +304,11 @@ def lake(
     >>> import pylogseg
     >>> found = pylogseg.lake("examples/data", "delta:out/orders", "orders")  # doctest: +SKIP
     """
-    work, decoding, own = split_keywords(options, WorkKeywords, DecodingKeywords, LakeKeywords)
-    reading = replace(COMMITTED, isolation_level=isolation_level, on_corrupt=on_corrupt)
-    how = LakeOptions(reading, Decoding.of_keywords(**decoding), **own)
-    whole = as_disk(path)
+    work, asked, own = split_keywords(options, WorkKeywords, LakeQuestion, LakeKeywords)
     table, topic = in_order(table, topic)
-    choice = PartitionChoice.of(topic, partition)
-    chosen = of_topics(whole.select(topic), choice.names).select(partition=partition)
+    question = Question.of("lake", path, topic, partition, LakeQuestion, asked, COMMITTED)
+    how, whole, choice = LakeOptions(question.reading, question.decoding, **own), question.open(), question.choice
+    chosen = of_topics(whole.select(choice.names or None), choice.names).select(partition=choice.numbers or None)
     on_bytes = work.pop("on_bytes", None)
     done = list(write_tables(whole, chosen, table, how, choose_executor(**work), on_bytes, choice))
     for each in done:

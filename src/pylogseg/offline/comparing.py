@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.disk import Disk
 from pylogseg.disk.folders import not_here
-from pylogseg.disk.listing import as_disk
 from pylogseg.env.executor import Advance, WorkKeywords, Workload, choose_executor
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import TableColumn, declare_columns, get_columns, line_type
@@ -26,10 +25,12 @@ from pylogseg.offline.comparing_columns import FIELD_NAMES, changes
 from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles, logs_of
-from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END, OffsetRange, Offsets
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.selection import Selection
-from pylogseg.reading.state import LENIENT, IsolationLevel, LimitKeywords, OnCorrupt, ReadState
+from pylogseg.reading.selection import Moment, Selection
+from pylogseg.reading.state import IsolationLevel, LimitKeywords, OnCorrupt, ReadState
+from pylogseg.tables.question import Question
+from pylogseg.tables.reader import Reader, Source
 from pylogseg.walker.gaps import Gap, offsets_text
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 Mode = Literal["records", "offsets", "latest"]
 Kind = Literal["missing", "extra", "changed"]
 Path = str | os.PathLike[str]
+
+FROM_THE_END = "diff does not accept offsets from the end, which differ between the sides: give absolute offsets"
 
 #: Codes of a record beside the fields that changed (bits 0 to 3).
 _MISSING, _EXTRA = 16, 32
@@ -225,22 +228,29 @@ class Differences(Outcome):
         return 2 if self.is_damaged else int(self.differ > 0)
 
 
-class DiffKeywords(WorkKeywords, LimitKeywords, total=False):
+class DiffQuestion(LimitKeywords, total=False):
+    """Keywords of `diff` about records; a reader may have the same."""
+
+    offset: Offsets
+    timestamp: Moment | tuple[Moment | None, Moment | None] | None
+    filter: Any
+    isolation_level: IsolationLevel
+    on_corrupt: OnCorrupt
+    from_log_start: bool
+
+
+class DiffKeywords(WorkKeywords, DiffQuestion, total=False):
     """Keywords of `diff` that other functions have, too."""
 
 
 def diff(
-    a: Path | Disk | Partition,
-    b: Path | Disk | Partition,
+    a: Reader | Source,
+    b: Reader | Source,
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
     *,
     mode: Mode = "records",
-    offset: tuple[int | None, int | None] = (None, None),
     common: bool = False,
-    isolation_level: IsolationLevel = "read_uncommitted",
-    on_corrupt: OnCorrupt = "raise",
-    from_log_start: bool = True,
     max_ranges: int = 1000,
     memory_bytes: int = MEMORY_BYTES,
     **how: Unpack[DiffKeywords],
@@ -252,9 +262,10 @@ def diff(
 
     Parameters
     ----------
-    a, b : path, URL, Disk or Partition
+    a, b : path, URL, Disk, Partition or Reader
         Log directories, partitions' folders or files. Partitions are compared with those of the same name; where each
-        side is one log, these two.
+        side is one log, these two. A reader's options count for both sides: those that have a name below. Two readers
+        must have the same ones, but for topics and partitions.
     topic : str or list of str, optional
         Topics, partitions or patterns; all live partitions by default.
     partition : int or list of int, optional
@@ -264,6 +275,8 @@ def diff(
         compaction are the same.
     offset : (int or None, int or None)
         Only this half-open range.
+    timestamp, filter
+        Only these records, as for `pylogseg.read`.
     common : bool
         Only the offsets between the higher start and the lower end of the two: replicas of which one has deleted more,
         or lags after.
@@ -303,21 +316,19 @@ def diff(
         While iterating, with ``on_corrupt="raise"``.
     """
     check_word("mode", mode, ("records", "offsets", "latest"))
-    workers, limits = split_keywords(how, WorkKeywords, LimitKeywords)
-    reading = replace(
-        LENIENT,
-        isolation_level=isolation_level,
-        on_corrupt=on_corrupt,
-        control=mode != "latest",
-        **limits,
-    )
-    selection = Selection(latest=mode == "latest", latest_memory_bytes=memory_bytes)
-    choice = PartitionChoice.of(topic, partition)
-    disks = named_on_either(as_disk(a), as_disk(b), choice.names)
-    there = [p.partition for disk in disks for p in disk.partitions]
-    choice.check_numbers(there + [segment.partition for disk in disks for segment in disk.loose])
-    pairs = _pairs(*(_logs(disk, choice, from_log_start) for disk in disks))
-    comparison = _Comparison(mode, offset, common, selection, reading.start(scratch=Scratch), max_ranges)
+    workers, asked = split_keywords(how, WorkKeywords, DiffQuestion)
+    sides = [Question.of("diff", side, topic, partition, DiffQuestion, asked) for side in (a, b)]
+    readers = [side for of, side in zip((a, b), sides, strict=True) if isinstance(of, Reader)]
+    selections = [replace(side.selection, topics=(), partitions=()) for side in readers]
+    if len({*selections}) > 1 or len({side.reading for side in readers}) > 1:
+        raise RequestError("diff got two readers of other records: make both with the same options")
+    _, choice, selection, reading, _ = (readers or sides)[0]
+    pairs = _pairs(*_logs_of_sides(sides, choice, selection.from_log_start, has_two=len(readers) > 1))
+    offset = selection.offsets.absolute(FROM_THE_END)
+    selection = replace(selection, topics=(), partitions=(), offsets=OffsetRange())
+    selection = replace(selection, latest=mode == "latest", latest_memory_bytes=memory_bytes)
+    state = replace(reading, control=mode != "latest", skip_unreadable=True).start(scratch=Scratch)
+    comparison = _Comparison(mode, offset, common, selection, state, max_ranges)
     sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
     load = Workload("pylogseg diff", sizes, workers.pop("on_bytes", None))
     return Differences(iter(choose_executor(**workers).map(comparison.run, pairs, load)))
@@ -336,6 +347,19 @@ def named_on_either(a: Disk, b: Disk, names: Sequence[str]) -> tuple[Disk, Disk]
     here = [[name for name in names if side.has(name)] for side in (a, b)]
     one, other = (side.select(some) if some else Disk((), ()) for side, some in zip((a, b), here, strict=True))
     return one, other
+
+
+def _logs_of_sides(
+    sides: Sequence[Question], choice: PartitionChoice, from_log_start: bool, *, has_two: bool
+) -> list[list[LogFiles]]:
+    """Return the logs of both sides; `has_two` if each is chosen by itself."""
+    if has_two:
+        chosen = [side.open().select(*side.choice.arguments) for side in sides]
+        return [logs_of(disk, from_log_start=from_log_start) for disk in chosen]
+    disks = named_on_either(sides[0].open(), sides[1].open(), choice.names)
+    there = [p.partition for disk in disks for p in disk.partitions]
+    choice.check_numbers(there + [segment.partition for disk in disks for segment in disk.loose])
+    return [_logs(disk, choice, from_log_start) for disk in disks]
 
 
 def _logs(disk: Disk, choice: PartitionChoice, from_log_start: bool) -> list[LogFiles]:

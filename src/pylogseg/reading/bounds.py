@@ -276,6 +276,12 @@ class ArrowFilter:
         self.expression = filter
         self._wanted = arrow.schema(fields_of([filter], _RECORDS.names) or ["partition"])
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ArrowFilter) and bool(self.expression.equals(other.expression))
+
+    def __hash__(self) -> int:
+        return hash(str(self.expression))
+
     def range_of(self, log: LogSource) -> tuple[int, int]:
         """Return the offsets of a log that matching records have; half-open, and empty if it has none."""
         found = bounds_of(self.expression, _RECORDS, known_of(log) if isinstance(log, LogFiles) else None)

@@ -68,6 +68,10 @@ class OffsetRange(NamedTuple):
         return first, end if self.at_most is None else first + self.at_most
 
 
+#: The forms of an argument ``offset``: the first one, a half-open range, or one that counts from the end.
+Offsets = int | tuple[int | None, int | None] | OffsetRange | None
+
+
 def parse_offsets(text: str) -> OffsetRange:
     """Parse a range from ``A:B``, ``A:``, ``:B``, ``A`` (from there on) or ``A:+N``; A and B may be negative.
 

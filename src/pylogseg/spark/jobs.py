@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import pylogseg
@@ -35,8 +36,8 @@ from pylogseg.offline.comparing import Difference
 from pylogseg.offline.restoring.partition import TableKeywords
 from pylogseg.offline.result import PartitionResult
 from pylogseg.reading.logs import logs_of
-from pylogseg.reading.selection import Selection
-from pylogseg.reading.state import Reading, ReadingKeywords
+from pylogseg.reading.selection import Moment
+from pylogseg.reading.state import IsolationLevel, LimitKeywords, OnCorrupt
 from pylogseg.reporting.report import Report
 from pylogseg.spark.answers import DETAIL, declared, frame_partitions, small_frame, to_line
 from pylogseg.spark.arguments import take_choice, take_executor, take_log, takes
@@ -48,6 +49,7 @@ from pylogseg.spark.write_options import parse_write
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import is_noted
 from pylogseg.tables.export.tables import COLUMNS, TableExport, export_logs, missing_rows, rows_of
+from pylogseg.tables.question import Question
 
 #: Columns of commands that rewrite or restore.
 _RESULT = declared(
@@ -187,7 +189,7 @@ def grep(
 
 
 @takes(open_dir, offline.diff, without=["tier"])
-def diff(spark: Any, a: str, b: str, *choice: Any, **how: Any) -> Any:
+def diff(spark: Any, a: Any, b: Any, *choice: Any, **how: Any) -> Any:
     """Compare the records of two directories as `pylogseg.offline.diff` does, or of a directory and an exported table.
 
     If ``b`` is the folder of a table, key, value, timestamp and headers of each offset are compared, as far as it has
@@ -197,18 +199,26 @@ def diff(spark: Any, a: str, b: str, *choice: Any, **how: Any) -> Any:
     """
     chosen, executor = take_choice(choice, how), take_executor(spark, how)
     storage = how.pop("storage_options", None)
-    if not is_tier(b) and is_noted(b, storage):
+    if isinstance(b, (str, os.PathLike)) and not is_tier(b) and is_noted(b, storage):
         if how:
             raise RequestError(f"{b} is an exported table: {', '.join(how)} are for two directories")
         return compare_with_table(spark, a, chosen, b, storage)
-    one, other = (open_dir(each, storage_options=storage) for each in (a, b))
+    one, other = (take_log(each, {"storage_options": storage}) for each in (a, b))
     differences = offline.diff(one, other, *chosen.arguments, executor=executor, **how)
     counts = declared(Difference, "same recordsA recordsB missing extra changed")
     duplicates = TableColumn("duplicates", "int64", "rows of a table with the offset of another row")
     return frame_partitions(spark, differences, (*counts, duplicates), duplicates=0)
 
 
-@takes(open_dir, ReadingKeywords, without=["control", "check_crc", "drop_behind"])
+class _ExportQuestion(LimitKeywords, total=False):
+    """Keywords of `export` about records; a reader may have the same."""
+
+    timestamp: Moment | tuple[Moment | None, Moment | None] | None
+    isolation_level: IsolationLevel
+    on_corrupt: OnCorrupt
+
+
+@takes(open_dir, _ExportQuestion, without=["timestamp"])
 def export(
     spark: Any,
     path: Any,
@@ -231,6 +241,7 @@ def export(
     them, so another attempt or run replaces the files. A run skips segments that did not change since an earlier run,
     and removes files of segments that the cleaner merged into others. A table has one file format (``parquet`` or
     ``arrow``), one set of columns and one isolation level. ``since`` and ``until`` (ms, half-open) add to a table.
+    ``path`` may be a reader, as `pylogseg.read` returns it, with topics, times, isolation level and limits.
 
     A row is a file: ``state`` is ``written``, ``unchanged`` or ``to do`` (with a null ``path``), ``gone`` if retention
     removed the segment meanwhile, or ``skipped`` after damage. ``problem`` says what could not be read. A row with the
@@ -238,11 +249,12 @@ def export(
     """
     executor, storage = take_executor(spark, how), how.get("storage_options")
     target, layout = out if "://" in out else os.path.abspath(out), Form(form, tuple(columns), compression)
-    selection = Selection(since=since, until=until)
-    reading = Reading(**{name: how.pop(name) for name in ReadingKeywords.__annotations__ if name in how})
-    state = reading.start(scratch=Scratch)
-    chosen, disk = take_choice(choice, how), open_dir(path, **how)
-    logs = logs_of(disk.select(*chosen.arguments))
+    log, topics = take_log(path, how), take_choice(choice, how).arguments
+    asked = how if since is None and until is None else {**how, "timestamp": (since, until)}
+    question = Question.of("export", log, *topics, _ExportQuestion, asked)
+    chosen, reading, disk = question.choice, question.reading, question.open()
+    selection = replace(question.selection, topics=(), partitions=())
+    state, logs = reading.start(scratch=Scratch), logs_of(disk.select(*chosen.arguments))
     into = storage if out_storage_options is None else out_storage_options
     table = TableExport(
         target, layout, reading.isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into

@@ -56,7 +56,8 @@ def explain(table: LogScan, filter: Any) -> Explanation:
         extent = Extent(log, first, min(end, log.log_end_offset) if log.segments else end)
         until = None if selection.until is None else selection.until - 1
         in_offsets = _paths([share.segment for share in shares(extent)])
-        in_times = {piece.range.path for piece in pieces(extent, selection.since, until)}
+        timely = pieces(extent, selection.since, until) if selection.has_times else ()
+        in_times = {piece.range.path for piece in timely} if selection.has_times else in_offsets
         for segment in log.segments:
             path = url_of(segment.files, segment.path)
             size = min(read.get(path, 0), segment.size)

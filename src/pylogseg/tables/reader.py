@@ -91,13 +91,15 @@ class Reader:
         disk: Disk | None = None,
         filter: Any = None,
         decoding: Decoding | None = None,
+        schema_disk: Disk | None = None,
     ) -> None:
         if columns is not None:
             check_columns(columns)
         #: Logs, selection and state of the reading.
         self.scope = scope
         self.columns = None if columns is None else tuple(columns)
-        self._disk, self._filter, self._decoding = disk, filter, decoding
+        self.disk, self.decoding, self._filter = disk, decoding, filter
+        self._schema_disk = schema_disk
 
     def __repr__(self) -> str:
         """Return a short text without paths."""
@@ -108,6 +110,27 @@ class Reader:
     def gaps(self) -> list[Gap]:
         """The gaps of the last reading: damage with ``on_corrupt="skip"`` and ``"stop"``, torn tails always."""
         return self.scope.state.gaps
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The options that differ from those of a plain `read`, by its keywords; ``decoding`` is that of `decode`."""
+        selection, reading = self.scope.selection, self.scope.state.reading
+        options = {
+            "topic": selection.topics or None,
+            "partition": selection.partitions or None,
+            "offset": None if selection.offsets == OffsetRange() else selection.offsets,
+            "timestamp": selection.times if selection.has_times else None,
+            "limit": selection.limit,
+            "columns": self.columns,
+            "filter": self._filter,
+            "latest": selection.latest or None,
+            "from_log_start": None if selection.from_log_start else False,
+            "jobs": None if reading.jobs == 1 else reading.jobs,
+            "disk": self._schema_disk,
+            "decoding": self.decoding,
+            **reading.keywords,
+        }
+        return {name: value for name, value in options.items() if value is not None}
 
     # ---- narrower questions ----
 
@@ -146,7 +169,9 @@ class Reader:
         """
         scope, changes = self.scope, dict[str, Any]()
         if topic is not None or partition is not None:
-            scope = scope._replace(logs=_chosen(scope.logs, PartitionChoice.of(topic, partition)))
+            choice = PartitionChoice.of(topic, partition)
+            scope = scope._replace(logs=_chosen(scope.logs, choice))
+            changes.update(_narrow_choice(scope.selection, choice, scope.logs))
         if offset is not None:
             changes["offsets"] = scope.selection.offsets.narrow(OffsetRange.of(offset))
         if timestamp is not None:
@@ -184,14 +209,14 @@ class Reader:
         """
         from pylogseg.values.decoding import Decoding
 
-        if disk is None and self._disk is None:
+        if disk is None and self.disk is None:
             raise RequestError("a log that this program writes has no schemas beside it: read its folder to decode")
         decoding = Decoding.of(columns, schema=schema, registry=registry, on_undecoded=on_undecoded)
-        return self._with(decoding=decoding, disk=disk)
+        return self._with(decoding=decoding, schema_disk=disk)
 
     def in_form(self, form: Form) -> Reader:
         """Return a reader whose decoded columns have the types of an engine that does not have all of Arrow's."""
-        return self if self._decoding is None else self._with(decoding=replace(self._decoding, form=form))
+        return self if self.decoding is None else self._with(decoding=replace(self.decoding, form=form))
 
     def _with(
         self,
@@ -199,16 +224,19 @@ class Reader:
         columns: Sequence[str] | None = None,
         filter: Any = None,
         decoding: Decoding | None = None,
-        disk: Disk | None = None,
+        schema_disk: Disk | None = None,
     ) -> Reader:
         """Return a reader with other parts and a state of its own."""
-        filter, decoding = filter if filter is not None else self._filter, decoding or self._decoding
         scope = scope or self.scope
-        selection = replace(scope.selection, filter=_row_filter(filter, decoding))
+        selection, is_as_before = scope.selection, filter is None and decoding is None
+        filter, decoding = filter if filter is not None else self._filter, decoding or self.decoding
+        if not is_as_before:
+            selection = replace(selection, filter=row_filter(filter, decoding))
         scope = ReadScope.of(scope.logs, selection, scope.state.reading)
         scope.state.scratch = self.scope.state.scratch
         columns = self.columns if columns is None else columns
-        return Reader(scope, columns, disk=disk or self._disk, filter=filter, decoding=decoding)
+        schema_disk = schema_disk or self._schema_disk
+        return Reader(scope, columns, disk=self.disk, filter=filter, decoding=decoding, schema_disk=schema_disk)
 
     # ---- exits ----
 
@@ -218,7 +246,7 @@ class Reader:
         yield from self.scope.chunks()
 
     def __iter__(self) -> Iterator[Record]:
-        if self._decoding is not None:
+        if self.decoding is not None:
             yield from self._decoded_records()
             return
         for chunk in self.chunks():
@@ -257,9 +285,9 @@ class Reader:
         # Arrow takes long to import, and most readers are iterated.
         from pylogseg.reading.scan import record_stream
 
-        if views and (self._decoding is not None or self._filter is not None or self.scope.state.reading.jobs > 1):
+        if views and (self.decoding is not None or self._filter is not None or self.scope.state.reading.jobs > 1):
             raise RequestError("views= cannot be combined with filter=, jobs= or a decoding")
-        if self.scope.selection.latest and self._decoding is not None and self._filter is not None:
+        if self.scope.selection.latest and self.decoding is not None and self._filter is not None:
             raise RequestError("a filter on decoded fields cannot be combined with latest=: filter the result")
         self.gaps.clear()
         return record_stream(self.scope, self.columns, self._filter, self._typed(self._names), views=views)
@@ -386,7 +414,7 @@ class Reader:
         from pylogseg.reading.filters import fields_of
 
         others = [name for name in fields_of([self._filter], DATASET_COLUMNS) if name not in self.columns]
-        if others and self._decoding is not None:
+        if others and self.decoding is not None:
             raise RequestError(f"the filter is about {others[0]}: select it, too")
         return bool(others)
 
@@ -401,12 +429,13 @@ class Reader:
 
     def _typed(self, names: Sequence[str]) -> TypedBatches | None:
         """Choose the schemas for some columns."""
-        if self._decoding is None:
+        if self.decoding is None:
             return None
         from pylogseg.values.decoding import typed_batches
 
         logs = cast("Sequence[LogFiles]", self.scope.logs)
-        return typed_batches(self._decoding, cast("Disk", self._disk), topics_of(logs), names, self._first_chunks)
+        schemas = cast("Disk", self._schema_disk or self.disk)
+        return typed_batches(self.decoding, schemas, topics_of(logs), names, self._first_chunks)
 
     def _first_chunks(self) -> Iterator[Chunk]:
         """Yield the selected records, or without any those of the whole logs: they name the same schemas."""
@@ -526,7 +555,7 @@ def read(
         tombstones=tombstones,
         latest_memory_bytes=latest_memory_bytes,
         from_log_start=from_log_start,
-        filter=_row_filter(filter, None),
+        filter=row_filter(filter, None),
     )
     choice = PartitionChoice.of(topic, partition)
     selection = replace(selection, topics=choice.names, partitions=choice.numbers)
@@ -547,7 +576,7 @@ def read(
     return Reader(scope, columns, disk=whole, filter=filter)
 
 
-def _row_filter(filter: Any, decoding: Decoding | None) -> Any:
+def row_filter(filter: Any, decoding: Decoding | None) -> Any:
     """Return the filter on rows that are not decoded; a filter on decoded fields is for the scan."""
     if filter is None or decoding is not None:
         return None
@@ -562,6 +591,15 @@ def _narrow_times(earlier: Selection, later: Selection) -> dict[str, int | None]
     ends = [until for until in (earlier.until, later.until) if until is not None]
     since, until = max(starts, default=None), min(ends, default=None)
     return {"since": since, "until": until if since is None or until is None else max(since, until)}
+
+
+def _narrow_choice(earlier: Selection, later: PartitionChoice, logs: Sequence[LogSource]) -> dict[str, Any]:
+    """Return what both choices have in common, as fields of a selection; `logs` are those that both take."""
+    if earlier.topics and later.names:
+        return {"topics": tuple(log.name for log in logs if isinstance(log, LogFiles)), "partitions": ()}
+    several = set(earlier.partitions) & set(later.numbers) if earlier.partitions and later.numbers else None
+    numbers = earlier.partitions or later.numbers if several is None else tuple(sorted(several))
+    return {"topics": earlier.topics or later.names, "partitions": numbers}
 
 
 def _chosen(logs: Sequence[LogSource], choice: PartitionChoice) -> list[LogSource]:
