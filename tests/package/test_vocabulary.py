@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from helpers.public_names import Definition, public
+from helpers.public_names import Definition, definitions, public
 
 from pylogseg.cli import shell
 from pylogseg.spark.options import _NAMES
@@ -39,7 +39,8 @@ GONE = {"names", "where", "threads", "decode", "on_error", "out_storage", "targe
 
 def arguments() -> Iterator[tuple[str, str, ast.expr | None]]:
     """Each argument of what is public: who has it, its name, its type. Fields of options are arguments, too."""
-    for path, node in public().items():
+    keywords = {path: node for path, node in definitions() if isinstance(node, ast.ClassDef) and node.keywords}
+    for path, node in {**public(), **keywords}.items():  # a class with ``total=False`` declares keywords
         if path in OTHERS:
             continue
         for name, annotation in _named(node):

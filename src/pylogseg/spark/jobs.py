@@ -202,7 +202,7 @@ def diff(spark: Any, a: Any, b: Any, *choice: Any, **how: Any) -> Any:
     if isinstance(b, (str, os.PathLike)) and not is_tier(b) and is_noted(b, storage):
         if how:
             raise RequestError(f"{b} is an exported table: {', '.join(how)} are for two directories")
-        return compare_with_table(spark, a, chosen, b, storage)
+        return compare_with_table(spark, a, chosen, os.fspath(b), storage)
     one, other = (take_log(each, {"storage_options": storage}) for each in (a, b))
     differences = offline.diff(one, other, *chosen.arguments, executor=executor, **how)
     counts = declared(Difference, "same recordsA recordsB missing extra changed")
