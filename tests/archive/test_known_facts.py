@@ -108,8 +108,11 @@ def test_a_fact_that_is_lost(prepared: Path, name: str, harm: Harm, tmp_path: Pa
         assert (done.code, "killed run" in done.text) == (1, False), done.text
         assert len(list_points(archive)) == count
         assert rows_of(open_archive(archive)) == before, done.text
+        status = shell("archive", "status", archive)
+        assert (status.code, ", 0 faults" in status.text) == (1, False), status.text
     first = shell("archive", disk, tmp_path / "first", "--keep-last", 1)
     assert first.code == 1, first.text
+    assert shell("archive", "status", tmp_path / "first").code == 1
 
 
 def test_what_takes_the_place_of_leader_epochs(prepared: Path, tmp_path: Path) -> None:

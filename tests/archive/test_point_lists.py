@@ -57,7 +57,8 @@ LARGE = point_of(
     settings={uuid_of("many"): {"cleanup.policy": "compact"}},
     not_seen=tuple(NotSeen("lost", uuid_of("lost"), number) for number in range(40)),
     above_end=(CommitAboveEnd("a group", "many", 0, 51, 50),),
-    notes=("a note\nof two lines", "ü"),
+    notes=("a note\nof two lines", "ü", "a fault"),
+    faults=("ü", "a fault"),
 )
 
 

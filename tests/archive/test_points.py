@@ -45,7 +45,8 @@ POINT = Point(
     {TOPIC_ID: {"cleanup.policy": "compact"}},
     (NotSeen("lost", TOPIC_ID, 0),),
     (CommitAboveEnd("a group", "orders", 0, 11, 10),),
-    ("a note",),
+    ("a note", "a fault of a small file"),
+    ("a fault of a small file",),
 )
 
 

@@ -341,9 +341,7 @@ class _Archiving:
         write_point(store, point, () if before is None else before.lists)
         note_points(store, [*self._names, point.name])
         size = sum(stored.size for segment in new for stored in segment.objects)
-        faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + self._faults
-        faults += [str(each) for each in seen.unreadable]
-        faults = list(dict.fromkeys([*faults, *(each for one in written.values() for each in one.damage)]))
+        faults = list(dict.fromkeys([*(f"{p.name}: {p.fault}" for p in point.partitions if p.fault), *point.faults]))
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
 
     def _uploaded(
@@ -471,14 +469,15 @@ class _Archiving:
             parse_point(point.text.encode(), at)
             return point
         except CorruptionError:
-            partitions = []
+            partitions, faults = [], []
             for each in point.partitions:
                 try:
                     parse_point(replace(point, partitions=(each,)).text.encode(), at)
                     partitions.append(each)
                 except CorruptionError as error:
-                    self._faults.append(f"{each.name}: it is not in the point, which nobody could read: {error.reason}")
-        parse_point((point := replace(point, partitions=tuple(partitions))).text.encode(), at)
+                    faults.append(f"{each.name}: it is not in the point, which nobody could read: {error.reason}")
+        more = {"notes": (*point.notes, *faults), "faults": (*point.faults, *faults)}
+        parse_point((point := replace(point, partitions=tuple(partitions), **more)).text.encode(), at)
         return point
 
     def _time_ms(self, now_ms: int) -> tuple[int, list[str]]:
@@ -510,13 +509,11 @@ class _Archiving:
         else:
             there = set(seen.metadata.topic_ids.values())
             settings = {tid: dict(seen.metadata.of_topic(topic)) for tid, topic in ids.items() if tid in there}
-        notes = [
-            *seen.notes,
-            *seen.faults,
-            *map(str, seen.unreadable),
-            *(note for each in written.values() for note in each.notes),
-        ]
         time_ms, late = self._time_ms(now_ms)
+        damage = [text for each in written.values() for text in each.damage]
+        faults = dict.fromkeys([*self._faults, *map(str, seen.unreadable), *damage])
+        others = [*seen.notes, *faults, *(note for each in written.values() for note in each.notes)]
+        notes = tuple(dict.fromkeys([*late, *others]))
         return Point(
             new_id(time_ms),
             time_ms,
@@ -527,7 +524,8 @@ class _Archiving:
             settings,
             seen.not_seen(),
             above,
-            tuple(dict.fromkeys([*late, *notes])),
+            notes,
+            tuple(note for note in notes if note in faults),
         )
 
 

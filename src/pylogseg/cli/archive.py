@@ -287,11 +287,13 @@ def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
     if found.not_seen is None:
         say("no disk has the metadata of the cluster: which partitions are not here, is not known")
     commits = [f"{each.group}: {each.topic}-{each.partition}, {each.offset}" for each in found.above_end]
+    topics, notes = {part.topic for part in found.partitions}, [n for n in found.notes if n not in found.faults]
     lists = {
         "not seen": [f"{each.topic}-{each.partition}" for each in found.not_seen or ()],
         "above the end": commits,
+        "fault": found.faults if verbose else list(joined_lines(found.faults, topics)),
         "note": [
-            *(found.notes if verbose else joined_lines(found.notes, {part.topic for part in found.partitions})),
+            *(notes if verbose else joined_lines(notes, topics)),
             *(() if found.is_sealed else (UNSEALED,)),
         ],
     }

@@ -170,7 +170,7 @@ class PointName(NamedTuple):
     TableColumn("partitions", "int64", "their number"),
     TableColumn("bytes", "int64", "of their objects", "bytes", source="size"),
     TableColumn("notSeen", "int64", "partitions that are on no disk; null without the cluster's metadata"),
-    TableColumn("faults", "int64", "their number"),
+    TableColumn("faults", "int64", "their number: of partitions, of small files, of the metadata, of the store"),
 )
 class PointHead(NamedTuple):
     """The head of a point, without its lists: numbers of partitions, bytes of objects, and so on."""
@@ -214,6 +214,9 @@ class Point:
     above_end : tuple of CommitAboveEnd
     notes : tuple of str
         Where replicas disagree, and what else a restore should know.
+    faults : tuple of str
+        Those of the notes that are faults: of small files, of the cluster's metadata, of the store. Points of older
+        versions have none.
     is_sealed : bool
         True if it has a checksum of its own. Points of format 1 have none: nobody can tell if they were changed.
     lists : frozenset of str
@@ -230,6 +233,7 @@ class Point:
     not_seen: tuple[NotSeen, ...] | None = ()
     above_end: tuple[CommitAboveEnd, ...] = ()
     notes: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     is_sealed: bool = True
     lists: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
@@ -255,7 +259,7 @@ class Point:
             len(self.partitions),
             sum(each.size for each in stored),
             None if self.not_seen is None else len(self.not_seen),
-            sum(bool(part.fault) for part in self.partitions),
+            sum(bool(part.fault) for part in self.partitions) + len(self.faults),
             self.is_sealed,
         )
 
@@ -270,7 +274,7 @@ class Point:
     @property
     def is_whole(self) -> bool:
         """True if all partitions of the cluster are known to be in it, with all committed records."""
-        return self.not_seen == () and not any(partition.fault for partition in self.partitions)
+        return self.not_seen == () and not self.faults and not any(each.fault for each in self.partitions)
 
     @property
     def text(self) -> str:
@@ -288,6 +292,7 @@ class Point:
                 "notSeen": self.not_seen,
                 "aboveEnd": self.above_end,
                 "notes": self.notes,
+                "faults": self.faults,
                 "partitions": [
                     {**partition_fields(each), "segments": list(map(segment_fields, each.segments))}
                     for each in self.partitions

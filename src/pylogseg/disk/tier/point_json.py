@@ -68,6 +68,7 @@ def point_of(fields: JsonFields) -> Point:
             for each in fields.arrays("aboveEnd")
         ),
         fields.texts("notes"),
+        fields.texts("faults") if "faults" in fields.value else (),
         fields.number("format") != UNSEALED_FORMAT,
     )
 

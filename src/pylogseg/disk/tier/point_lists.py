@@ -46,6 +46,8 @@ _MOST_DEPTH = 8
 _MOST_BYTES = 256 << 20
 #: The names of members that lists have, as a point of one object has them.
 _SETTINGS, _NOT_SEEN, _ABOVE_END, _NOTE, _PART_OF = "settings", "notSeen", "aboveEnd", "note", "partOf"
+#: Of a note. Older versions take a line with it for any other note, and refuse lines that they do not know.
+_IS_FAULT = "isFault"
 
 #: A line, and the one that ends a list behind it: whose segments these are.
 _Line = tuple[bytes, bytes | None]
@@ -87,7 +89,9 @@ def _lines(point: Point) -> Iterator[_Line]:
     yield from ((_line({_SETTINGS: [topic_id, own]}), None) for topic_id, own in point.settings.items())
     yield from ((_line({_NOT_SEEN: each}), None) for each in point.not_seen or ())
     yield from ((_line({_ABOVE_END: commit}), None) for commit in point.above_end)
-    yield from ((_line({_NOTE: note}), None) for note in point.notes)
+    faults = set(point.faults)
+    for note in point.notes:
+        yield _line({_NOTE: note, _IS_FAULT: True} if note in faults else {_NOTE: note}), None
 
 
 def _line(value: Any) -> bytes:
@@ -127,7 +131,8 @@ def _head_text(point: Point, depth: int, lists: Sequence[str]) -> str:
             "partitionCount": head.partitions,
             "objectBytes": head.size,
             "notSeenCount": head.not_seen,
-            "faultCount": head.faults,
+            "faultCount": head.faults - len(point.faults),  # as older versions count them
+            "otherFaultCount": len(point.faults),
             "depth": depth,
             "lists": list(lists),
         },
@@ -155,7 +160,7 @@ def head_of(fields: JsonFields, data: bytes) -> PointHead:
         fields.number("partitionCount"),
         fields.number("objectBytes"),
         None if fields.value.get("notSeenCount", 0) is None else fields.number("notSeenCount"),
-        fields.number("faultCount"),
+        fields.number("faultCount") + (fields.number("otherFaultCount") if "otherFaultCount" in fields.value else 0),
         True,
         fields.number("depth", _MOST_DEPTH),
         names,
@@ -174,7 +179,14 @@ def names_of_lists(store: ObjectStore, head: PointHead, at: str) -> tuple[list[s
 def read_listed(store: ObjectStore, fields: JsonFields, head: PointHead) -> Point:
     """Read the lists of a point."""
     names, known = names_of_lists(store, head, fields.at)
-    members = dict(fields.value) | {"settings": {}, "notSeen": [], "aboveEnd": [], "notes": [], "partitions": []}
+    members = dict(fields.value) | {
+        "settings": {},
+        "notSeen": [],
+        "aboveEnd": [],
+        "notes": [],
+        "faults": [],
+        "partitions": [],
+    }
     segments, part_of = list[Any](), None
     for data in read_lists(store, names, fields.at):
         for row in _rows(data, fields.at):
@@ -209,6 +221,8 @@ def _add(members: dict[str, Any], row: dict[str, Any], at: str) -> None:
         members["settings"][topic_id] = own[0] if own else None
     elif _NOTE in row:
         members["notes"].append(row[_NOTE])
+        if row.get(_IS_FAULT) is True:
+            members["faults"].append(row[_NOTE])
     elif kind := {_NOT_SEEN, _ABOVE_END} & row.keys():
         name = kind.pop()
         members[name].append(row[name])
