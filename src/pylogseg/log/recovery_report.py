@@ -81,6 +81,7 @@ _SHORTENING = (
     ActionKind.UNREACHED,
 )  # fmt: skip
 _LEVELS = ("notice", "damage")
+_REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 
 
 @declare_columns(
@@ -199,6 +200,9 @@ class LoadReport:
                 self.actions[number] = lost
                 _tell(lost)
 
+    def _count(self, *kinds: ActionKind) -> int:
+        return sum(action.kind in kinds for action in self.actions)
+
     @property
     def is_damage(self) -> bool:
         """True if completely written records may be lost."""
@@ -211,9 +215,19 @@ class LoadReport:
         return sum(action.bytes_gone for action in self.actions if action.kind in gone)
 
     @property
+    def dropped_segments(self) -> int:
+        """Number of segments that were removed."""
+        return self._count(ActionKind.DROPPED)
+
+    @property
+    def removed_files(self) -> int:
+        """Number of other files that were removed."""
+        return self._count(*_REMOVALS)
+
+    @property
     def rebuilt_indexes(self) -> int:
         """Number of index files that were missing or changed."""
-        return sum(action.kind is ActionKind.INDEX for action in self.actions)
+        return self._count(ActionKind.INDEX)
 
     @property
     def kept(self) -> list[str]:
