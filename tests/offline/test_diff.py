@@ -95,7 +95,9 @@ def test_windows_that_do_not_meet(tmp_path):
 
 def test_two_directories(examples, tmp_path):
     other = Path(shutil.copytree(examples, tmp_path / "other"))
-    assert shell("diff", examples, other).code == 0
+    done = shell("diff", examples, other)
+    (line,) = done.text.splitlines()  # one for all partitions
+    assert (done.code, line.partition(" partitions: the same, ")[0]) == (0, str(len(pylogseg.open_dir(examples))))
     shutil.rmtree(other / "txn-a-1")
     log = other / "codec-zstd-0" / f"{0:020}.log"
     log.write_bytes(log.read_bytes()[: pylogseg.scan(log.read_bytes()).batches.position[-1]])
@@ -111,6 +113,7 @@ def test_two_directories(examples, tmp_path):
     text = shell("diff", examples, other, "txn-a", "codec-zstd").text
     assert f"txn-a-1: only in {examples / 'txn-a-1'}" in text
     assert f"  missing {found['first']}-{found['last']} " in text
+    assert text.splitlines()[-1].startswith("txn-a-0: the same, 148 records, ")
     assert shell("diff", other, examples, "codec-zstd").text.count("  extra ") == 1
     assert shell("diff", examples, other, "txn-a-0", "-q") == (0, b"", "")
     assert shell("diff", examples, other, "txn-a", "-q").code == 1

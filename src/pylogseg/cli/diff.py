@@ -113,11 +113,13 @@ def diff(
         )
         found.is_damaged = common.is_damage_met()
         try:
-            print_parts(found, as_json, lambda _: not quiet)
+            print_parts(found, as_json, lambda part: not quiet and (as_json or not part.is_same))
         except CorruptionError as error:
+            if not quiet and not as_json:
+                print_part(found, as_json)
             common.complain(common.remedy(error))
             click.get_current_context().exit(2)
-    if as_json and not quiet:
+    if not quiet:
         print_part(found, as_json)
     click.get_current_context().exit(found.exit_code)
 

@@ -20,7 +20,7 @@ from pylogseg.format.keywords import split_keywords
 from pylogseg.format.outcome import Outcome
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
-from pylogseg.format.words import check_word
+from pylogseg.format.words import check_word, count_text, names_text
 from pylogseg.offline.comparing_columns import FIELD_NAMES, changes
 from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.log_reader import LogReader
@@ -158,7 +158,7 @@ class Difference:
         elif self.is_same:
             first, end = self.compared
             offsets = offsets_text(first, end) if first < end else "no offsets to compare"
-            yield f"{self.name}: the same, {self.records_a} records, {offsets}"
+            yield f"{self.name}: the same, {count_text(self.records_a, 'record')}, {offsets}"
         elif not (self.missing or self.changed or self.extra):
             yield f"{self.name}: damaged; no difference in what can be read ({self.records_a} records)"
         else:
@@ -199,6 +199,8 @@ class Differences(Outcome):
         Sums of `Difference`.
     is_damaged : bool
         True if records are lost to damage, so that not all could be compared.
+    same : list of Difference
+        Partitions without a difference; `lines` has them in one line.
     """
 
     rows: Iterator[Difference] = field(repr=False)
@@ -210,6 +212,7 @@ class Differences(Outcome):
     records_a: int = 0
     records_b: int = 0
     is_damaged: bool = False
+    same: list[Difference] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Difference]:
         for row in self.rows:
@@ -218,9 +221,19 @@ class Differences(Outcome):
             for name in ("missing", "changed", "extra", "records_a", "records_b"):
                 setattr(self, name, getattr(self, name) + getattr(row, name))
             self.is_damaged |= any(gap.is_loss for gap in row.gaps)
+            if row.is_same:
+                self.same.append(row)
             yield row
 
     parts = __iter__
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line for all partitions that are the same."""
+        if len(self.same) == 1:
+            yield from self.same[0].lines()
+        elif self.same:
+            count = count_text(sum(row.records_a for row in self.same), "record")
+            yield f"{len(self.same):,} partitions: the same, {count}: {names_text([row.name for row in self.same])}"
 
     @property
     def exit_code(self) -> int:
