@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.shell import pylogseg
 
 import pylogseg as package
+from pylogseg.archive import write
+from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 
 HIGH = "replication-offset-checkpoint"
@@ -100,7 +106,7 @@ def test_leader_epochs_that_batches_contradict(home: Path, tmp_path: Path, comma
     """The file goes where its partition goes, and a broker takes it as it is."""
     path, data, into = home / "txn-b-0" / "leader-epoch-checkpoint", EPOCHS[harm], tmp_path / "into"
     if command == "move":
-        into.mkdir()
+        into.mkdir(parents=True)
         shutil.copy(home / "meta.properties", into)
     for is_harmed in (False, True):
         if data is None and is_harmed:
@@ -137,3 +143,45 @@ def test_a_folder_without_indexes_was_copied_in_part(home: Path, tmp_path: Path)
     done = pylogseg("copy", alone / "txn-b-0", tmp_path / "copy")
     assert "no segment has an index either: the folder was copied in part" in done.text
     assert done.code == 0
+
+
+def test_restore_of_a_point_without_leader_epochs(home: Path, tmp_path: Path) -> None:
+    """A point of an older version, or of a disk that had lost the file, has none of a log whose batches have some."""
+    archive = tmp_path / "archive"
+    point = write(home, archive).point
+    late = replace(point, id=new_id(point.time_ms + 1), time_ms=point.time_ms + 1)
+    without = replace(late, partitions=tuple(replace(part, epochs=()) for part in point.partitions))
+    for code in (0, 1):
+        into = tmp_path / f"host-{code}" / "data"
+        into.mkdir(parents=True)
+        shutil.copy(home / "meta.properties", into)
+        done = pylogseg("restore", archive, into, "txn-b-0")
+        text = f"{into}/txn-b-0/leader-epoch-checkpoint: it has no entry, and the batches from offset 0 on"
+        assert (done.code, text in done.text) == (code, bool(code)), done.text + done.err
+        write_point(archive_store(archive), without)
+
+
+def table_of(offsets: list[int], path: Path, number: pa.DataType) -> None:
+    count = len(offsets)
+    columns: dict[str, Any] = {"topic": ["t"] * count, "partition": pa.array([0] * count, number), "offset": offsets}
+    columns |= {"key": [b"k"] * count, "value": [b"v"] * count}
+    columns["timestamp"] = pa.array([0] * count, pa.timestamp("ms", "UTC"))
+    pq.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize("gone", [(), (3,)])
+def test_restore_of_a_table_that_lacks_offsets(tmp_path: Path, gone: tuple[int, ...]) -> None:
+    """Beside a high watermark the gap would count as a loss: none is noted, and that is said."""
+    table_of([offset for offset in range(9) if offset not in gone], tmp_path / "t.parquet", pa.int32())
+    (tmp_path / "into").mkdir()
+    done = pylogseg("restore", tmp_path / "t.parquet", tmp_path / "into", "--committed")
+    assert (done.code, "no high watermark is noted, as the table lacks offsets" in done.text) == (0, bool(gone))
+    assert (tmp_path / "into" / HIGH).exists() is not bool(gone)
+
+
+def test_restore_of_a_table_with_other_numbers(tmp_path: Path) -> None:
+    """What pyarrow cannot join with the type of an export is one line that names the file."""
+    table_of([0], tmp_path / "t.parquet", pa.int64())
+    (tmp_path / "into").mkdir()
+    done = pylogseg("restore", tmp_path / "t.parquet", tmp_path / "into", "--committed")
+    assert (done.code, str(tmp_path / "t.parquet") in done.err, done.err.count("\n")) == (2, True, 1)

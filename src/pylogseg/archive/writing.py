@@ -476,8 +476,13 @@ class _Archiving:
                     partitions.append(each)
                 except CorruptionError as error:
                     faults.append(f"{each.name}: it is not in the point, which nobody could read: {error.reason}")
-        more = {"notes": (*point.notes, *faults), "faults": (*point.faults, *faults)}
-        parse_point((point := replace(point, partitions=tuple(partitions), **more)).text.encode(), at)
+        point = replace(
+            point,
+            partitions=tuple(partitions),
+            notes=(*point.notes, *faults),
+            faults=(*point.faults, *faults),
+        )
+        parse_point(point.text.encode(), at)
         return point
 
     def _time_ms(self, now_ms: int) -> tuple[int, list[str]]:

@@ -37,7 +37,7 @@ def source_doubts(
         noted = once.checkpoints(parts[0].files, log_dir)
         harms = filter(None, map(noted.harm, kinds))
         doubts += [f"{harm}: not known what the ends of logs lack by it" for harm in harms]
-        ids = _TopicIds(log_dir if isinstance(parts[0].files, LocalFiles) else None)
+        ids = TopicIds([log_dir] if isinstance(parts[0].files, LocalFiles) else [])
         unread = [(part, file) for part in parts if not (file := once.metadata(part.files, part.path)).is_read]
         for part, file in unread:
             if topic_id := ids.of.get(part.topic):
@@ -51,7 +51,7 @@ def source_doubts(
 
 def carried_doubts(files: Folders, log_dir: str, names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return which small files of folders say less than they should wherever these go, and notes about others."""
-    ids, notes = _TopicIds(log_dir), list[str]()
+    ids, notes = TopicIds([log_dir]), list[str]()
     doubts = list(ids.doubts)
     for name in names:
         place, path = parse_partition_folder(name), files.join(log_dir, name)
@@ -87,19 +87,17 @@ def epoch_findings(files: object, folder: str, *, only_without_entries: bool = F
     return findings
 
 
-class _TopicIds:
+class TopicIds:
     """The ids of topics by the metadata of a cluster; the first question reads it."""
 
-    def __init__(self, log_dir: str | None) -> None:
-        self._log_dir, self._doubts = log_dir, list[str]()
+    def __init__(self, log_dirs: Sequence[str]) -> None:
+        self._log_dirs, self._doubts = log_dirs, list[str]()
 
     @cached_property
     def of(self) -> dict[str, str]:
         """Ids by topic; none if nobody knows any."""
-        if self._log_dir is None:
-            return {}
         try:
-            folder = find_metadata([self._log_dir]) or metadata_beside(self._log_dir)
+            folder = find_metadata(self._log_dirs) or next(filter(None, map(metadata_beside, self._log_dirs)), None)
             metadata = ClusterMetadata() if folder is None else ClusterMetadata.read(folder)
         except (CorruptionError, StorageError) as error:
             self._doubts.append(f"the ids of topics are not known: {error}")

@@ -39,13 +39,18 @@ def read_checkpoints(storage: Storage, log_dir: str, doubts: list[str] | None = 
     return entries
 
 
-def all_entries(storage: Storage, folder: str) -> AllEntries:
+def by_partition(entries: Entries) -> AllEntries:
     """Return the entries of every partition, as `entries_of` does."""
-    found: AllEntries = {}
-    for kind in CHECKPOINTS:
-        for key, offset in _read(storage, storage.join(folder, kind.value)).items():
-            found.setdefault(key, {})[kind.value] = offset
-    return found
+    rows: AllEntries = {}
+    for kind, offsets in entries.items():
+        for key, offset in offsets.items():
+            rows.setdefault(key, {})[kind.value] = offset
+    return rows
+
+
+def all_entries(storage: Storage, folder: str) -> AllEntries:
+    """Return the entries of every partition, as `entries_of` does; CorruptionError if a checkpoint cannot be read."""
+    return by_partition({kind: _read(storage, storage.join(folder, kind.value)) for kind in CHECKPOINTS})
 
 
 def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:

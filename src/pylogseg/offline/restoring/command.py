@@ -13,7 +13,8 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import refuse_archive
 from pylogseg.disk.listing import open_dir
-from pylogseg.disk.small_files import unknown_cluster
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
+from pylogseg.disk.small_files import read_partition_metadata, unknown_cluster
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads, WorkKeywords, choose_executor
@@ -25,6 +26,7 @@ from pylogseg.format.files.status import PartitionMetadata, encode_partition_met
 from pylogseg.format.keywords import split_keywords
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.format.words import check_word
+from pylogseg.inspect.small_file_doubts import TopicIds, epoch_findings
 from pylogseg.inspect.verify.lacking import UNINDEXED, Look, lacking_in, refuse
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
@@ -35,11 +37,11 @@ from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring import spreading
 from pylogseg.offline.restoring.adopting import Arrival, adopt, seen_by_clients
-from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note_entries, read_checkpoints
+from pylogseg.offline.restoring.checkpoints import all_within, by_partition, note_entries, read_checkpoints
 from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
 from pylogseg.offline.restoring.from_table import FromTable
-from pylogseg.offline.restoring.partition import RestoreOptions, TableKeywords, WrittenPart
+from pylogseg.offline.restoring.partition import RestoreOptions, TableKeywords, WrittenPart, entries_of_table
 from pylogseg.offline.restoring.siblings import refuse_second_copies
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.staging import Staging, finish_commits
@@ -298,6 +300,9 @@ class _FromLogs(RestoreSource):
         self.folders = [place.parent for place, _ in chosen]
         whole = [place.log_dir for place, _ in chosen if place.log_dir is not None]
         self.doubts = [why for log_dir in whole if (why := unknown_cluster(self._storage, log_dir))]
+        for log_dir in whole:
+            read_checkpoints(self._storage, log_dir, self.doubts)
+        self._doubt_high_watermarks()
         left = {result.name for result in self.partitions if result.state == "skipped"}
         kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
         found = lacking_in(kept, choice, how=Look.CARRIED)
@@ -305,6 +310,20 @@ class _FromLogs(RestoreSource):
         self._unindexed = {os.path.basename(os.path.dirname(each.path)) for each in found if each.kind == UNINDEXED}
         if not force:
             refuse(self.lacking)
+
+    def _doubt_high_watermarks(self) -> None:
+        """Say which partitions have no entry in a file that has entries of others."""
+        checkpoints = {
+            place.log_dir: OffsetCheckpoints(self._storage, place.log_dir)
+            for place in self._places.values()
+            if place.log_dir is not None
+        }
+        for result in self.partitions:
+            noted = checkpoints.get(self._places[result.name].log_dir or "")
+            if noted is None or result.state == "skipped" or noted.harm(FileKind.HIGH_WATERMARKS):
+                continue
+            if why := noted.why_no_high_watermark(*partition_of(result.name)):
+                result.doubts.append(f"{why}: which of its records were committed is not known")
 
     @property
     def is_marked(self) -> bool:
@@ -373,7 +392,7 @@ class _FromLogs(RestoreSource):
             check_unlocked(parent)
         above = order.staging.attempt_folder("restore")
         known = {
-            log_dir: all_entries(self._storage, log_dir)
+            log_dir: by_partition(read_checkpoints(self._storage, log_dir))
             for log_dir in {place.log_dir for place in places.values()}
             if log_dir
         }
@@ -485,6 +504,7 @@ class Restoring:
                 if done:
                     done = self._ends.end(done, self._result)
                     self._match_markers()
+                    self._doubt_written(done)
                 files = {} if self._files is None else self._files(self._result)
                 if done or files:
                     staging.commit(done, overwrite=True, may_repeat=False, files=files)
@@ -499,6 +519,35 @@ class Restoring:
                 result.bytes_after, result.segments_after = each.size_bytes, each.segments
         self._result.checkpoints = checkpoint_changes(before, read_checkpoints(self._storage, self._target))
         return self._end()
+
+    def _doubt_written(self, done: Sequence[WrittenPart]) -> None:
+        """Say which logs have no leader epochs for their batches, or no high watermark, since the source had none."""
+        parts: dict[str, list[WrittenPart]] = {}
+        for each in sorted(done, key=lambda each: each.first_offset):
+            parts.setdefault(each.name, []).append(each)
+        ids = TopicIds(self._given.folders)
+        for result in self._result:
+            if result.name not in parts:
+                continue
+            if self._given.has_producers:
+                folder = parts[result.name][0].folder
+                result.doubts += [
+                    f"{os.path.join(result.path, FileKind.LEADER_EPOCHS.value)}: {each.reason}; {each.remedy}"
+                    for each in epoch_findings(self._storage, folder)
+                    if each.is_damage
+                ]
+                file, topic = read_partition_metadata(self._storage, folder), partition_of(result.name)[0]
+                if not file.is_read and topic in ids.of:
+                    path = os.path.join(result.path, FileKind.PARTITION_METADATA.value)
+                    result.doubts.append(
+                        f"{path}: no such file came with the log, and where it comes from the id of {topic} is "
+                        f"{ids.of[topic]}: a broker of KRaft sets the folder aside"
+                    )
+            elif not entries_of_table(parts[result.name]):
+                result.notes.append(
+                    "no high watermark is noted, as the table lacks offsets: a broker counts no record as committed "
+                    "before it has led the partition"
+                )
 
     def _chosen(self, overwrite: bool) -> list[str]:
         """Return the names of the partitions to write."""

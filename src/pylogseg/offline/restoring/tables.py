@@ -90,7 +90,7 @@ class Tables:
         hive = ds.partitioning(_PLACE, flavor="hive")
         try:
             self._data = ds.dataset(files, format=_FORMS[forms.pop()], partitioning=hive, partition_base_dir=path)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise StorageError(path, "read", str(error)) from error
         self._path, self.schema = path, self._data.schema
         if EXACT.name not in self.schema.names and any(
@@ -123,7 +123,7 @@ class Tables:
                 schema=self.schema, columns=columns, batch_size=_ROWS, batch_readahead=1, use_threads=False
             )
             yield from scanner.to_batches()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise StorageError(fragment.path, "read", str(error)) from error
 
     def _ranges(self, fragment: Any) -> list[RecordRange]:
@@ -256,7 +256,7 @@ def is_committed(path: str, storage_options: Mapping[str, Any] | None = None) ->
         system, place = remote_system(path, storage_options or {})
         with system.open(place, "rb") as file:
             return _is_committed(pq.read_schema(file))
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise StorageError(path, "read", str(error)) from error
 
 
