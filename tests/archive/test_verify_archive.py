@@ -307,6 +307,33 @@ def test_damage_is_not_forgotten(history: History, tmp_path: Path, suffix: str, 
     assert not [path for path in archive.glob("verified/damaged/**/*") if path.is_file()]
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_what_verify_found_is_uploaded_again(history: History, tmp_path: Path, suffix: str, on_disk: bool) -> None:
+    """A run repairs what a disk still has, and names what none has; then nothing is damaged, nor uploaded once more."""
+    archive, home = tmp_path / "archive", Path(shutil.copytree(history.home, tmp_path / "home"))
+    assert write(home, archive).faults == []
+    (_, one, *_) = sorted(archive.glob(f"orders-*/0/*{suffix}"))
+    data = one.read_bytes()
+    one.write_bytes(flipped(data, len(data) // 2))
+    assert shell("verify", archive, "--read-all").code == 1
+    if not on_disk:
+        for path in (home / "orders-0").glob(f"{one.name[:20]}*"):
+            path.unlink()
+    done = shell("archive", home, archive)
+    assert (done.code, str(one) in done.text + done.err) == (0 if on_disk else 1, True), done.text + done.err
+    if on_disk:
+        assert "uploaded again" in done.text + done.err
+        assert one.read_bytes() == data
+        assert statuses(archive) == [0, 0, 0]
+        assert shell("verify", archive, "--read-all").code == 0
+        again = shell("archive", home, archive)
+        assert (again.code, "0 segments" in again.text, str(one) in again.text + again.err) == (0, True, False)
+    else:
+        assert "no disk has what was in it" in done.text + done.err
+        assert statuses(archive) == [1, 1, 1]
+
+
 def test_damage_beside_an_object_that_is_gone(history: History, archive: Path) -> None:
     """The list of objects shows that one; the others of its segment are good when it is back."""
     one = archive / next(key for key in objects_of(history) if key.endswith(".indexes"))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pylogseg.archive.place import lost_segments
+from pylogseg.archive.read_notes import damaged_objects
 from pylogseg.archive.seen import Key, SeenCluster, made_up_id
+from pylogseg.disk.disk import Partition
 from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.stores import ObjectStore
-from pylogseg.disk.tier.point import ArchivedPartition, ArchivedSegment, Point
+from pylogseg.disk.tier.point import SUFFIXES, ArchivedPartition, ArchivedSegment, Point
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.reading.seek import end_offset
 from pylogseg.walker.gaps import offsets_text
 
 _FEW = 3
@@ -93,6 +96,32 @@ def shortening_fault(now: ArchivedPartition, old: ArchivedPartition, before: Poi
     return f"{offsets} were committed by point {before.id}, and no disk that was seen is known to have them"
 
 
+def rotten_objects(
+    store: ObjectStore, partitions: Iterable[ArchivedPartition], seen: SeenCluster
+) -> tuple[set[str], set[str]]:
+    """Return the objects of partitions in which `verify` found damage: what a disk has again, and what none has."""
+    damaged, again, only_here = damaged_objects(store), set[str](), set[str]()
+    for partition in partitions if damaged else ():
+        copies = [copy.part for copy in seen.copies.get((partition.topic, partition.topic_id, partition.partition), ())]
+        again.update(name for name in map(partition.file_key, partition.files) if name in damaged and copies)
+        for segment in partition.segments:
+            names = {partition.stem(segment) + suffix for suffix in SUFFIXES} & damaged
+            if names:
+                (again if any(_covers(part, segment) for part in copies) else only_here).update(names)
+    return again, only_here
+
+
+def _covers(part: Partition, segment: ArchivedSegment) -> bool:
+    """Check whether a disk has all offsets of an archived segment: in a file of its size, or one after the other."""
+    reached = segment.base_offset
+    for each in part.segments:
+        if each.base_offset == segment.base_offset and each.size == segment.size:
+            return True
+        if each.base_offset <= reached < segment.end_offset:
+            reached = max(reached, end_offset([each]))
+    return reached >= segment.end_offset
+
+
 def object_losses(
     lost: Collection[str],
     before: Point,
@@ -110,7 +139,8 @@ def object_losses(
         if not names or new is None:  # it was deleted, or forgotten
             continue
         few = ", ".join(map(store.name, names[:_FEW])) + f" and {len(names) - _FEW} more" * (len(names) > _FEW)
-        text = f"{old.name}: the store lost what point {before.id} needs, or has another size of it: {few}"
+        lacks = "the store lost it, has another size of it, or `verify` found damage in it"
+        text = f"{old.name}: point {before.id} needs {few}: {lacks}"
         is_whole = key_of(old) not in absent and all(_has(new, each) for each in lost_segments(old, lost).values())
         if is_whole and (new.files or not any(old.file_key(name) in lost for name in old.files)):
             notes.append(f"{text}; the run uploaded again what was in it")

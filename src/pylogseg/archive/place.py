@@ -61,6 +61,13 @@ class Listing:
         else:
             self.segments.setdefault(folder, {})[last] = size
 
+    def remove(self, name: str) -> None:
+        """Let go of an object, as if it were not there."""
+        folder, _, last = name.rpartition("/")
+        self.sizes.pop(name, None)
+        self.files.get("/".join(name.split("/")[1:3]), {}).pop(name, None)
+        self.segments.get(folder, {}).pop(last, None)
+
 
 def list_objects(store: ObjectStore) -> Listing:
     """List the objects of an archive, and remove what ended runs of this machine left unfinished."""

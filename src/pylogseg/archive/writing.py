@@ -20,12 +20,14 @@ from pylogseg.archive.losses import (
     forgotten_keys,
     key_of,
     object_losses,
+    rotten_objects,
     shortening_fault,
 )
 from pylogseg.archive.newest import known_points, note_points
 from pylogseg.archive.partitions import PartitionItem, WrittenPartition, flush_store, new_objects, write_partition
 from pylogseg.archive.place import check_place, list_objects, lost_objects, lost_segments
 from pylogseg.archive.planning import PartitionPlan, Past, planned
+from pylogseg.archive.read_notes import forget_damage
 from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Key, SeenCluster, look, stamps
 from pylogseg.archive.uploading import UploadJob
 from pylogseg.disk.notes import joined_lines
@@ -254,6 +256,11 @@ class _Archiving:
         forgotten = self._forgotten(seen, before)
         listing = list_objects(store)
         lost = lost_objects(store, listing, partitions)
+        rotten, only_here = rotten_objects(store, partitions, seen)
+        rotten -= lost
+        for name in rotten:
+            listing.remove(name)
+        lost |= rotten
         past = {
             key_of(each): Past(each, before.disks[each.disk].path, lost_segments(each, lost))
             for each in partitions
@@ -324,6 +331,11 @@ class _Archiving:
         ]
         if before is not None:
             self._add_losses(seen, written, before, forgotten, lost)
+        self._faults += [
+            f"{each.partition.name}: {store.name(name)}: `verify` found damage in it, and no disk has what was in it"
+            for each in written.values()
+            for name in sorted(only_here.intersection(each.partition.objects))
+        ]
         for log_dir, checkpoints in zip(seen.disk.log_dirs, seen.checkpoints, strict=True):
             seen.faults += file_faults(log_dir, checkpoints)
         seen.faults += id_faults(seen)
@@ -340,6 +352,8 @@ class _Archiving:
         note_points(store, [*self._names, point.name], is_written=False)
         write_point(store, point, () if before is None else before.lists)
         note_points(store, [*self._names, point.name])
+        for name in rotten & point.objects.keys():  # each of these was uploaded again
+            forget_damage(store, name)
         size = sum(stored.size for segment in new for stored in segment.objects)
         faults = list(dict.fromkeys([*(f"{p.name}: {p.fault}" for p in point.partitions if p.fault), *point.faults]))
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
