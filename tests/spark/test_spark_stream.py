@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pylogseg
+from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.spark import lag
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -249,3 +250,48 @@ def test_a_deleted_topic_has_no_lag(root):
     later = source.latestOffset(end)
     assert source.reportLatestOffset() == later == offsets(1000, 0, 300)
     assert lag({"sources": [{"endOffset": later, "latestOffset": source.reportLatestOffset()}]}).total == 0
+
+
+NOTED = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint")
+
+
+@pytest.mark.parametrize("name", NOTED)
+@pytest.mark.parametrize("options", [{}, {"isolationLevel": "read_committed"}])
+def test_a_log_that_ends_below_a_checkpoint(root, caplog, name, options):
+    """As a batch read says it: the checkpoint shows that there were records, and no broker runs that would add them."""
+    (root / name).write_text("0\n1\norders 10 400\n")
+    source = reader(root, startingOffsets="earliest", **options)
+    with pytest.raises(RequestError, match=r"orders-10 .*the log ends at 300, but .*says .* 400.*failOnDataLoss=false"):
+        source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    with pytest.raises(RequestError, match=r"the log ends at 300"):
+        source.prepareForTriggerAvailableNow()
+    source = reader(root, startingOffsets="earliest", failOnDataLoss="false", **options)
+    assert source.latestOffset(source.initialOffset(), ReadAllAvailable()) == offsets(1000, 0, 300)
+    assert "the log ends at 300" in caplog.text
+    (root / name).write_text("0\n1\norders 10 300\n")
+    source = reader(root, startingOffsets="earliest", **options)
+    assert source.latestOffset(source.initialOffset(), ReadAllAvailable()) == offsets(1000, 0, 300)
+
+
+def test_a_log_that_is_written_to_may_end_below_a_checkpoint(root):
+    """A broker notes an end after the listing: the next look has it."""
+    (root / NOTED[0]).write_text("0\n1\norders 10 400\n")
+    lock = LocalStorage().lock(str(root))
+    try:
+        source = reader(root, startingOffsets="earliest")
+        assert source.latestOffset(source.initialOffset(), ReadAllAvailable()) == offsets(1000, 0, 300)
+    finally:
+        lock.release()
+
+
+def test_a_segment_that_has_become_empty(root, caplog):
+    """Its index shows that it had records; the next segment says up to where."""
+    first, second, *_ = sorted((root / "orders-0").glob("*.log"))
+    first.write_bytes(b"")
+    end = int(second.stem)
+    source = reader(root, startingOffsets="earliest")
+    with pytest.raises(RequestError, match=rf"orders-0 .*offsets 0 to {end - 1}.*empty"):
+        source.partitions(offsets(0, 0, 0), offsets(1000, 0, 300))
+    source = reader(root, startingOffsets="earliest", failOnDataLoss="false")
+    assert len(rows(source, offsets(0, 0, 0), offsets(1000, 0, 300))) == 1300 - end
+    assert "has lost records" in caplog.text

@@ -13,6 +13,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pylogseg.disk.disk import Partition
 from pylogseg.errors import RequestError
+from pylogseg.reading.known_losses import known_losses, noted_ends
+from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Extent
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 from pylogseg.spark.logs import LogEnds, check_named, check_tail, find_logs, latest_end
@@ -25,6 +27,9 @@ from pylogseg.values.decoding import TypedBatches
 
 #: ``{"orders": {"0": 23}}``: only the next offset to read, so that a checkpoint also fits the Kafka source.
 Offsets = dict[str, dict[str, int]]
+
+#: The state of a log that was not looked at yet; that of one without a segment is None.
+_UNKNOWN = object()
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -72,7 +77,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark before 4.2 passes neither: the batch begins at the end of the last one, and the limit is of the options.
         """
         logs = {(log.topic, log.partition): log for log in find_logs(self._paths, self._options)}
-        latest = {key: self._end_of(log) for key, log in logs.items()}
+        latest = self._ends_of(logs)
         self._latest = {key: self._latest[key] for key in logs}  # a deleted log has no end, and no lag
         if self._target is not None:
             latest = {key: self._target[key] for key in latest if key in self._target}
@@ -98,17 +103,25 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = now
         return False
 
-    def _end_of(self, log: Partition) -> int:
-        """Return the end of a log; it is only searched again after a change of the last file."""
-        key = (log.topic, log.partition)
-        last = log.segments[-1] if log.segments else None
-        state = None if last is None else (last.path, last.size, last.modified_ms)
-        known = self._latest.get(key)
-        if known is None or known[0] != state or self._options.at_high_watermark:
+    def _ends_of(self, logs: Mapping[TopicPartition, Partition]) -> dict[TopicPartition, int]:
+        """Return the ends of logs; one is only searched again after a change of the last file.
+
+        An end below what checkpoints note is a loss, unless a broker writes to the log.
+        """
+        states = {key: _state_of(log) for key, log in logs.items()}
+        is_moving = self._options.at_high_watermark
+        changed = {k: log for k, log in logs.items() if is_moving or self._latest.get(k, (_UNKNOWN,))[0] != states[k]}
+        noted = noted_ends(changed.values()) if self._options.include_active else {}
+        for key, log in changed.items():
             end = latest_end(log, self._options)
             check_tail(log, end, self._options)
-            known = self._latest[key] = (state, max(end.offset, log.log_start_offset))
-        return known[1]
+            losses = known_losses(
+                log.path, log.segments, log.log_start_offset, noted.get(log.path), end.offset, OPEN_END
+            )
+            for loss in losses:
+                self._lost(f"{log.name} ({log.path}) has lost records: {loss}")
+            self._latest[key] = (states[key], max(end.offset, log.log_start_offset))
+        return {key: self._latest[key][1] for key in logs}
 
     def getDefaultReadLimit(self) -> Any:
         """Return a limit of the options. Spark has no limit that is both, so `latestOffset` applies both."""
@@ -123,7 +136,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Record the ends of the logs: later records are left to the next run."""
         logs = find_logs(self._paths, self._options)
-        self._target = {(log.topic, log.partition): self._end_of(log) for log in logs}
+        self._target = self._ends_of({(log.topic, log.partition): log for log in logs})
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Return the tasks of a batch; planned again, it has the same rows.
@@ -143,6 +156,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             begin = self._begin(log, first.get(key), stop)
             if begin < stop:
+                for loss in known_losses(log.path, log.segments, log.log_start_offset, None, begin, stop):
+                    self._lost(f"{log.name} ({log.path}) has lost records: {loss}")
                 extents.append(Extent(log, begin, stop))
         return [InputPartition(task) for task in tasks_of(extents, self._options)]
 
@@ -171,6 +186,11 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         typed = with_new_schemas(self._typed, self._paths, self._options)
         yield from read_task(partition.value or (), self._options, self._columns, typed)
         freeze_modules()
+
+
+def _state_of(log: Partition) -> Any:
+    last = log.segments[-1] if log.segments else None
+    return None if last is None else (last.path, last.size, last.modified_ms)
 
 
 def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:
