@@ -1,27 +1,60 @@
-"""A look at the points of an archive for `archive points` and `archive status`, which read few of the lists."""
+"""A look at the points of an archive: all of them and the newest by few of the lists, and one in full."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from pylogseg.archive.newest import known_points
 from pylogseg.archive.read_notes import damaged_objects, read_damage
+from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.stores import ObjectStore
-from pylogseg.disk.tier.point import PointHead, PointName
+from pylogseg.disk.tier.at_point import UNSEALED
+from pylogseg.disk.tier.point import ArchivedPartition, Point, PointHead, PointName
 from pylogseg.disk.tier.point_lists import LISTS, list_key, names_of_lists
 from pylogseg.disk.tier.points import OpenedPoint, open_points, read_mark, read_point
 from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.columns import TableColumn, declare_columns, line_type, to_row
+from pylogseg.format.outcome import Headings, Outcome, TextTable
+from pylogseg.format.words import FEW, count_text, size_text
+
+_POINTS: Headings = {
+    "POINT": "point",
+    "TIME": "time",
+    "PARTITIONS": "partitions",
+    "SIZE": lambda row: size_text(row["bytes"]),
+    "NOT SEEN": lambda row: "unknown" if row["notSeen"] is None else row["notSeen"],
+    "FAULTS": "faults",
+}
 
 
 @dataclass
-class PointsLook:
+class PointsLook(Outcome):
     """The points of an archive as their own objects tell them, and what is wrong."""
 
     names: list[PointName]  #: The oldest first.
     heads: list[PointHead] = field(default_factory=list)  #: Of those that can be read.
     damage: list[CorruptionError] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """For a shell: 1 if there is damage."""
+        return int(bool(self.damage))
+
+    def parts(self) -> list[PointHead]:
+        """Return the heads of the points."""
+        return self.heads
+
+    def warnings(self) -> Iterator[str]:
+        """Yield the damage."""
+        return map(str, self.damage)
+
+    def lines(self) -> Iterator[TextTable]:
+        """Yield a table of the points."""
+        yield TextTable.of([to_row(head) for head in self.heads], _POINTS, [*_POINTS][2:])
 
     @property
     def newest(self) -> PointHead | None:
@@ -35,6 +68,129 @@ class PointsLook:
             yield
         except CorruptionError as error:
             self.damage.append(error)
+
+
+@declare_columns(
+    line_type("status"),
+    TableColumn("points", "int64", "their number"),
+    TableColumn("point", "string", "the newest", source="head.id"),
+    TableColumn("ageSeconds", "float64", "of the newest point, by the clock here"),
+    TableColumn("partitions", "int64", "in it", source="head.partitions"),
+    TableColumn("bytes", "int64", "of its objects", "bytes", source="head.size"),
+    TableColumn("notSeen", "int64", "partitions on no disk; null without the metadata", source="head.not_seen"),
+    TableColumn("faults", "int64", "of the point", source="head.faults"),
+    TableColumn("damage", "int64", "objects with damage"),
+    TableColumn("isLate", "bool", "the newest point is older than it may be"),
+)
+class NewestPoint(NamedTuple):
+    """The newest point of an archive, and its age."""
+
+    head: PointHead
+    points: int
+    age_seconds: float
+    damage: int
+    is_late: bool
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line for people."""
+        unseen = "unknown" if self.head.not_seen is None else self.head.not_seen
+        numbers = f"{count_text(self.head.partitions, 'partition')}, {size_text(self.head.size)}"
+        lacks = f"{count_text(self.head.faults, 'fault')}, not seen: {unseen}"
+        age = f"the newest {span_text(self.age_seconds)} old"
+        yield f"{count_text(self.points, 'point')}, {age}: {numbers}, {lacks}"
+
+
+@dataclass
+class ArchiveStatus(Outcome):
+    """The newest point, if it can be read, and all damage that is known."""
+
+    place: str
+    newest: NewestPoint | None
+    damage: list[CorruptionError]
+
+    @property
+    def exit_code(self) -> int:
+        """For a shell: 1 if the newest point cannot be read, has a fault or is late, or an object is damaged."""
+        newest = self.newest
+        return int(newest is None or bool(newest.head.faults or self.damage) or newest.is_late)
+
+    def parts(self) -> list[NewestPoint]:
+        """Return the newest point."""
+        return [] if self.newest is None else [self.newest]
+
+    def warnings(self) -> Iterator[str]:
+        """Yield the age of a point that is late, then the damage."""
+        if self.newest is not None and self.newest.is_late:
+            yield f"{self.place}: the newest point is {span_text(self.newest.age_seconds)} old"
+        yield from map(str, self.damage)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line for people."""
+        for newest in self.parts():
+            yield from newest.lines()
+
+
+def archive_status(store: ObjectStore, max_age_seconds: float | None = None) -> ArchiveStatus:
+    """Look at the newest point; RequestError without any point, StorageError if the store fails."""
+    look = look_at_newest(store)
+    if not look.names and not look.damage:
+        raise RequestError(f"{store.url}: the archive has no point yet")
+    head, newest = look.newest, None
+    if head is not None:
+        age = max(0, time.time_ns() // 1_000_000 - head.time_ms) / 1000
+        is_late = max_age_seconds is not None and age > max_age_seconds
+        newest = NewestPoint(head, len(look.names), age, len(look.damage), is_late)
+    return ArchiveStatus(store.name(look.names[-1].key) if look.names else store.url, newest, look.damage)
+
+
+def span_text(seconds: float) -> str:
+    """Return a time span as text for people, in its largest unit."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@dataclass
+class PointReport(Outcome):
+    """All that a point says, for people; `is_verbose` names everything."""
+
+    point: Point
+    is_verbose: bool = False
+
+    def lines(self) -> Iterator[str | TextTable]:
+        """Yield the lines for people."""
+        point = self.point
+        yield f"{point.id} of cluster {point.cluster_id or 'unknown'}, by {point.writer}"
+        yield from (f"disk {disk.path}: node {disk.node_id}, {disk.state}" for disk in point.disks)
+        if point.not_seen is None:
+            yield "no disk has the metadata of the cluster: which partitions are not here, is not known"
+        for label, texts in self._lists():
+            shown = texts if self.is_verbose else texts[:FEW]
+            yield from (f"{label}: {text}" for text in shown)
+            if len(texts) > len(shown):
+                yield f"{label}: {len(texts) - len(shown):,} more, {len(texts):,} in all (--verbose prints them)"
+        headings = ["PARTITION", "TOPIC ID", "START", "END", "STABLE", "SEGMENTS", "BYTES", "FAULT"]
+        yield TextTable(headings, [_cells(part) for part in point.partitions], headings[2:7])
+
+    def _lists(self) -> Iterator[tuple[str, Sequence[str]]]:
+        point, topics = self.point, {part.topic for part in self.point.partitions}
+
+        def joined(texts: Sequence[str]) -> Sequence[str]:
+            return texts if self.is_verbose else joined_lines(texts, topics)
+
+        yield "not seen", [f"{part.topic}-{part.partition}" for part in point.not_seen or ()]
+        commits = point.above_end
+        yield "above the end", [f"{each.group}: {each.topic}-{each.partition}, {each.offset}" for each in commits]
+        yield "fault", joined(point.faults)
+        notes = joined([note for note in point.notes if note not in point.faults])
+        yield "note", [*notes, *(() if point.is_sealed else (UNSEALED,))]
+
+
+def _cells(partition: ArchivedPartition) -> tuple[Any, ...]:
+    size = sum(stored.size for stored in partition.objects.values())
+    ends = partition.start_offset, partition.end_offset, partition.last_stable_offset
+    return partition.name, partition.topic_id, *ends, len(partition.segments), size, partition.fault
 
 
 def look_at_points(store: ObjectStore) -> PointsLook:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pylogseg.archive.needs import read_needs
 from pylogseg.archive.newest import known_points, note_points
@@ -18,7 +18,7 @@ from pylogseg.disk.tier.points import archive_store, find_point
 from pylogseg.errors import CorruptionError, RequestError, StorageError, is_denied
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
-from pylogseg.format.outcome import Outcome
+from pylogseg.format.outcome import Headings, Outcome, TextTable
 from pylogseg.format.words import count_text, size_text
 from pylogseg.tables.export.notes import locked
 
@@ -167,18 +167,66 @@ def _last_of_each(names: Sequence[PointName], count: int, letters: int) -> set[P
     return {last[span] for span in sorted(last)[-count:]} if count else set()
 
 
-def differences(before: Point, after: Point) -> Iterator[dict[str, Any]]:
-    """Yield what differs between two points, partition by partition."""
+class PointExtent(NamedTuple):
+    """The offsets of a partition in a point, half-open."""
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.start}:{self.end}"
+
+
+class PointChange(NamedTuple):
+    """A partition that differs between two points."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    change: str  #: ``added``, ``removed`` or ``changed``.
+    before: PointExtent | None
+    after: PointExtent | None
+    objects_added: int
+    objects_removed: int
+    bytes_added: int
+
+
+_CHANGES: Headings = {
+    "PARTITION": lambda row: f"{row.topic}-{row.partition}",
+    "CHANGE": lambda row: row.change,
+    "BEFORE": lambda row: row.before or "",
+    "AFTER": lambda row: row.after or "",
+    "ADDED": lambda row: row.objects_added,
+    "REMOVED": lambda row: row.objects_removed,
+    "BYTES": lambda row: row.bytes_added,
+}
+
+
+@dataclass
+class PointChanges(Outcome):
+    """The difference between two points, partition by partition."""
+
+    before: Point
+    after: Point
+
+    def parts(self) -> list[PointChange]:
+        """Return the partitions that differ."""
+        return list(differences(self.before, self.after))
+
+    def lines(self) -> Iterator[TextTable]:
+        """Yield a table of them."""
+        yield TextTable.of(self.parts(), _CHANGES, [*_CHANGES][4:])
+
+
+def differences(before: Point, after: Point) -> Iterator[PointChange]:
+    """Yield the partitions that differ between two points."""
     sides = [{(p.topic, p.topic_id, p.partition): p for p in point.partitions} for point in (before, after)]
     for key in sorted(sides[0].keys() | sides[1].keys()):
         old, new = sides[0].get(key), sides[1].get(key)
         if old is not None and new is not None and old.objects == new.objects and old.start_offset == new.start_offset:
             continue
-        row: dict[str, Any] = {"topic": key[0], "topicId": key[1], "partition": key[2]}
-        row["change"] = "removed" if new is None else "added" if old is None else "changed"
-        for name, part in (("before", old), ("after", new)):
-            row[name] = None if part is None else {"start": part.start_offset, "end": part.end_offset}
-        objects = [set() if part is None else set(part.objects.items()) for part in (old, new)]
-        row["objectsAdded"], row["objectsRemoved"] = len(objects[1] - objects[0]), len(objects[0] - objects[1])
-        row["bytesAdded"] = sum(stored.size for _, stored in objects[1] - objects[0])
-        yield row
+        change = "removed" if new is None else "added" if old is None else "changed"
+        first, last = (None if of is None else PointExtent(of.start_offset, of.end_offset) for of in (old, new))
+        earlier, later = (set() if part is None else set(part.objects.items()) for part in (old, new))
+        size = sum(stored.size for _, stored in later - earlier)
+        yield PointChange(*key, change, first, last, len(later - earlier), len(earlier - later), size)

@@ -9,23 +9,17 @@ from typing import Any
 
 import click
 
-from pylogseg.archive.looking import PointsLook, look_at_newest, look_at_points
-from pylogseg.archive.pruning import differences, prune
+from pylogseg.archive.looking import PointReport, archive_status, look_at_points, span_text
+from pylogseg.archive.pruning import PointChanges, prune
 from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
 from pylogseg.cli.options import question_option
-from pylogseg.cli.outcomes import Columns, Row, end_with_outcome, print_outcome, print_rows
+from pylogseg.cli.outcomes import end_with_outcome, print_list, print_outcome, print_part
 from pylogseg.cli.points import keep_options
-from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, parts_option, workers_option
-from pylogseg.disk.notes import joined_lines
-from pylogseg.disk.tier.at_point import UNSEALED
-from pylogseg.disk.tier.point import ArchivedPartition, PointHead
 from pylogseg.disk.tier.points import archive_store, find_point, read_point
 from pylogseg.env.interrupts import answered
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
-from pylogseg.format.columns import to_row
-from pylogseg.format.words import FEW, count_text, size_text
 
 _EPILOG = """\b
 Examples:
@@ -53,27 +47,6 @@ Exit codes: 0 success; 1 damage, or committed records that no disk has; 2 wrong
 usage, or a disk or store error; 130 interrupted.
 """
 _RUN = "run"
-_POINTS: Columns = {
-    "POINT": "point",
-    "TIME": "time",
-    "PARTITIONS": "partitions",
-    "SIZE": lambda row: size_text(row["bytes"]),
-    "NOT SEEN": lambda row: "unknown" if row["notSeen"] is None else row["notSeen"],
-    "FAULTS": "faults",
-}
-_CHANGES: Columns = {
-    "PARTITION": lambda row: f"{row['topic']}-{row['partition']}",
-    "CHANGE": "change",
-    "BEFORE": lambda row: _ends_text(row["before"]),
-    "AFTER": lambda row: _ends_text(row["after"]),
-    "ADDED": "objectsAdded",
-    "REMOVED": "objectsRemoved",
-    "BYTES": "bytesAdded",
-}
-
-
-def _ends_text(side: Row | None) -> str:
-    return "" if side is None else f"{side['start']}:{side['end']}"
 
 
 def _parse_interval(text: str) -> float:
@@ -174,7 +147,7 @@ def _repeat(run_once: Callable[[], bool], seconds: float) -> None:
             except PylogsegError as error:
                 if is_first and (isinstance(error, RequestError) or is_missing(error)):
                     raise
-                common.complain(f"{common.remedy(error)}; the next run is in {_span_text(seconds)}")
+                common.complain(f"{common.remedy(error)}; the next run is in {span_text(seconds)}")
                 worst = max(worst, 1 if isinstance(error, CorruptionError) else 2)
             is_first = False
             time.sleep(max(0.0, seconds - (time.monotonic() - began)))
@@ -213,10 +186,8 @@ _url = click.argument("url", metavar="URL", shell_complete=completion.files)
 def points(url: str, as_json: bool) -> None:
     """List the points."""
     look = look_at_points(archive_store(url))
-    print_rows([to_row(head) for head in look.heads], _POINTS, as_json, [*_POINTS][2:])
-    for each in look.damage:
-        common.complain(str(each))
-    common.end_with(bool(look.damage))
+    print_list(look, as_json)
+    common.end_with(bool(look.exit_code))
 
 
 @archive.command("status")
@@ -233,40 +204,9 @@ def status(url: str, max_age: float | None, as_json: bool) -> None:
 
     The exit code is 1 if it lacks something, or an object is damaged.
     """
-    store = archive_store(url)
-    look = look_at_newest(store)
-    if not look.names and not look.damage:
-        raise RequestError(f"{store.url}: the archive has no point yet")
-    head, is_late = look.newest, False
-    if head is not None:
-        seconds = max(0, time.time_ns() // 1_000_000 - head.time_ms) / 1000
-        is_late = max_age is not None and seconds > max_age
-        _print_status(look, head, seconds, is_late, as_json)
-    if is_late:
-        common.complain(f"{store.name(look.names[-1].key)}: the newest point is {_span_text(seconds)} old")
-    for error in look.damage:
-        common.complain(str(error))
-    common.end_with(head is None or bool(head.faults or look.damage) or is_late)
-
-
-def _print_status(look: PointsLook, head: PointHead, seconds: float, is_late: bool, as_json: bool) -> None:
-    if as_json:
-        fields = {"point": head.id, "ageSeconds": seconds, "partitions": head.partitions, "bytes": head.size}
-        lacking = {"notSeen": head.not_seen, "faults": head.faults, "damage": len(look.damage)}
-        common.print_json({"type": "status", "points": len(look.names), **fields, **lacking, "isLate": is_late})
-        return
-    numbers = count_text(head.partitions, "partition"), size_text(head.size)
-    unseen = "unknown" if head.not_seen is None else head.not_seen
-    lacks = f"{count_text(head.faults, 'fault')}, not seen: {unseen}"
-    age = f"the newest {_span_text(seconds)} old"
-    say(f"{count_text(len(look.names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
-
-
-def _span_text(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    state = archive_status(archive_store(url), max_age)
+    print_list(state, as_json)
+    common.end_with(bool(state.exit_code))
 
 
 @archive.command("show")
@@ -280,36 +220,8 @@ def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
     found = read_point(store, find_point(store, point=point))
     if as_json:
         common.write(found.text.encode() + b"\n")
-        return
-    say(f"{found.id} of cluster {found.cluster_id or 'unknown'}, by {found.writer}")
-    for disk in found.disks:
-        say(f"disk {disk.path}: node {disk.node_id}, {disk.state}")
-    if found.not_seen is None:
-        say("no disk has the metadata of the cluster: which partitions are not here, is not known")
-    commits = [f"{each.group}: {each.topic}-{each.partition}, {each.offset}" for each in found.above_end]
-    topics, notes = {part.topic for part in found.partitions}, [n for n in found.notes if n not in found.faults]
-    lists = {
-        "not seen": [f"{each.topic}-{each.partition}" for each in found.not_seen or ()],
-        "above the end": commits,
-        "fault": found.faults if verbose else list(joined_lines(found.faults, topics)),
-        "note": [
-            *(notes if verbose else joined_lines(notes, topics)),
-            *(() if found.is_sealed else (UNSEALED,)),
-        ],
-    }
-    for label, texts in lists.items():
-        shown = texts if verbose else texts[:FEW]
-        say(*(f"{label}: {text}" for text in shown))
-        if len(texts) > len(shown):
-            say(f"{label}: {len(texts) - len(shown):,} more, {len(texts):,} in all (--verbose prints them)")
-    columns = ["PARTITION", "TOPIC ID", "START", "END", "STABLE", "SEGMENTS", "BYTES", "FAULT"]
-    common.print_table(columns, [_row(each) for each in found.partitions], columns[2:7])
-
-
-def _row(partition: ArchivedPartition) -> tuple[Any, ...]:
-    size = sum(stored.size for stored in partition.objects.values())
-    ends = partition.start_offset, partition.end_offset, partition.last_stable_offset
-    return partition.name, partition.topic_id, *ends, len(partition.segments), size, partition.fault
+    else:
+        print_part(PointReport(found, verbose), as_json)
 
 
 @archive.command("diff")
@@ -320,8 +232,7 @@ def _row(partition: ArchivedPartition) -> tuple[Any, ...]:
 def diff(url: str, before: str, after: str, as_json: bool) -> None:
     """Show what changed from one point to another."""
     store = archive_store(url)
-    rows = list(differences(read_point(store, before), read_point(store, after)))
-    print_rows(rows, _CHANGES, as_json, [*_CHANGES][4:])
+    print_list(PointChanges(read_point(store, before), read_point(store, after)), as_json)
 
 
 @archive.command("prune")

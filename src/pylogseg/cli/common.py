@@ -29,8 +29,9 @@ from pylogseg.env.executor import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row
-from pylogseg.format.escape import json_line, printable, printable_line
+from pylogseg.format.escape import json_line, printable
 from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
+from pylogseg.format.outcome import TextTable
 from pylogseg.format.words import count_text
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 
@@ -50,8 +51,6 @@ _LABELS = {
     GapKind.TIME: "no timestamp",
     GapKind.DIGITS: "cut",
 }
-#: Columns of a table are as wide as their longest text up to this, and may be wider.
-_WIDE = 64
 #: Files that are named where more have the same damage.
 _NAMED = 5
 #: In a context's meta: files are mapped.
@@ -432,43 +431,29 @@ def is_terminal(stream: Any) -> bool:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Iterable[str] = ()) -> None:
-    """Print a table, with rich on a terminal: None as ``-``, the columns in `right` to the right."""
-    texts = [["-" if value is None else printable_line(str(value)) for value in row] for row in rows]
-    to_right = set(right)
-    if is_terminal(sys.stdout):
-        _rich_table(columns, texts, to_right)
+    """Print a table: None as ``-``, the columns in `right` to the right."""
+    print_text_table(TextTable(columns, rows, set(right)))
+
+
+def print_text_table(table: TextTable) -> None:
+    """Print a table, with rich on a terminal."""
+    if not is_terminal(sys.stdout):
+        say(*str(table).split("\n"))
         return
-    widths = [_width(column) for column in zip(columns, *texts, strict=True)]
-    for line in [list(columns), *texts]:
-        cells = [
-            text.rjust(width) if name in to_right else text.ljust(width)
-            for text, width, name in zip(line, widths, columns, strict=True)
-        ]
-        say("  ".join(cells).rstrip())
-
-
-def _width(texts: Sequence[str]) -> int:
-    """Return the width of a column: a text that is far longer than most others moves only its own row."""
-    lengths = sorted(map(len, texts))
-    most = max(_WIDE, 2 * lengths[len(lengths) // 2])
-    return max(length for length in lengths if length <= most)
-
-
-def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+    rich = Table(box=None, pad_edge=False, header_style="bold")
+    for name in table.headings:
+        rich.add_column(name, justify="right" if name in table.right else "left", no_wrap=True)
+    for row in table.texts:
+        rich.add_row(*(Text(cell) for cell in row))
     console = Console(file=bare(sys.stdout))
     # Wider than the terminal if needed: a truncated name is useless. With one side unset, a dumb one has 80 columns.
-    wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
+    wanted = console.measure(rich, options=console.options.update(width=10_000)).maximum
     console.size = max(console.width, wanted), console.height
-    console.print(table, soft_wrap=True)
+    console.print(rich, soft_wrap=True)
 
 
 def time_text(timestamp_ms: int | None) -> str | None:

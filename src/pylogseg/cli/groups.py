@@ -10,12 +10,13 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.cluster_state import assignment_text, opened, report, rows_of, state_options
-from pylogseg.cli.outcomes import Columns, Row, print_rows
+from pylogseg.cli.outcomes import Row, print_rows
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.streams import say
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
+from pylogseg.format.outcome import Headings
 from pylogseg.format.words import count_text
 from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
 from pylogseg.values.internal.groups import TOPIC
@@ -61,7 +62,7 @@ Kafka, or an offset could not be mapped; 2 wrong usage, a disk error, or the top
 is not in the given directories.
 """
 
-_GROUPS: Columns = {
+_GROUPS: Headings = {
     "GROUP": "group",
     "TYPE": "type",
     "PROTOCOL": lambda row: row["protocolType"] or None,
@@ -72,7 +73,7 @@ _GROUPS: Columns = {
     "#MEMBERS": "members",
     "#OFFSETS": "offsets",
 }
-_OFFSETS: Columns = {
+_OFFSETS: Headings = {
     "GROUP": "group",
     "TOPIC": "topic",
     "PARTITION": "partition",
@@ -88,7 +89,7 @@ _OFFSETS: Columns = {
     "CLIENT-ID": lambda row: row.get("clientId"),
     "NOTE": lambda row: _note(row),
 }
-_MAPPED: Columns = {
+_MAPPED: Headings = {
     "GROUP": "group",
     "TOPIC": "topic",
     "PARTITION": "partition",
@@ -96,7 +97,7 @@ _MAPPED: Columns = {
     "MAPPED-OFFSET": "mappedOffset",
     "REASON": "reason",
 }
-_SHARES: Columns = {
+_SHARES: Headings = {
     "GROUP": "group",
     "TOPIC": lambda row: row["topic"] or row["topicId"],
     "PARTITION": "partition",
@@ -104,7 +105,7 @@ _SHARES: Columns = {
     "START-OFFSET": "startOffset",
     "LAG": "lag",
 }
-_MEMBERS: Columns = {
+_MEMBERS: Headings = {
     "GROUP": "group",
     "CONSUMER-ID": "memberId",
     "GROUP-INSTANCE-ID": "instanceId",
@@ -164,7 +165,7 @@ def groups(
     report(state)
 
 
-def _print(rows: list[Row], columns: Columns, as_json: bool) -> None:
+def _print(rows: list[Row], columns: Headings, as_json: bool) -> None:
     right = [
         name for name in columns if name.startswith(("#", "LAG", "PARTITION")) or name.endswith(("EPOCH", "OFFSET"))
     ]

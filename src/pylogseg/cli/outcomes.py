@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
-from pylogseg.cli.common import complain, print_json, print_table, report_gaps, report_lacking, try_print
+from pylogseg.cli.common import complain, print_json, print_text_table, report_gaps, report_lacking, try_print
 from pylogseg.cli.streams import say
 from pylogseg.format.codec_error import in_shell
-from pylogseg.format.outcome import Outcome
+from pylogseg.format.outcome import Headings, Outcome, TextTable
 
 Row = dict[str, Any]
-#: Headings, each with the name of a field or a function of the row.
-Columns = Mapping[str, str | Callable[[Row], Any]]
 
 
 def print_part(part: Any, as_json: bool) -> None:
@@ -22,7 +20,15 @@ def print_part(part: Any, as_json: bool) -> None:
     if as_json:
         try_print(print_json, part)
     else:
-        try_print(say, *map(in_shell, part.lines()))
+        try_print(_print_lines, part)
+
+
+def _print_lines(part: Any) -> None:
+    for line in part.lines():
+        if isinstance(line, TextTable):
+            print_text_table(line)
+        else:
+            say(in_shell(line))
 
 
 def print_parts(outcome: Outcome, as_json: bool, takes: Callable[[Any], bool] = bool) -> None:
@@ -35,9 +41,7 @@ def print_parts(outcome: Outcome, as_json: bool, takes: Callable[[Any], bool] = 
 
 def print_outcome(outcome: Outcome, as_json: bool) -> None:
     """Report the warnings of an outcome on stderr, and print its row or lines."""
-    for warning in outcome.warnings():
-        complain(in_shell(warning))
-    report_lacking(outcome.lacking)
+    _report(outcome)
     print_part(outcome, as_json)
 
 
@@ -48,18 +52,25 @@ def end_with_outcome(outcome: Outcome, as_json: bool, code: int = 0) -> None:
         click.get_current_context().exit(outcome.exit_code or code)
 
 
-def print_rows(rows: Sequence[Row], columns: Columns, as_json: bool, right: Iterable[str] = ()) -> None:
+def print_list(outcome: Outcome, as_json: bool) -> None:
+    """Print an outcome without a row of its own: those of its parts, or its lines; then report its warnings."""
+    if as_json:
+        print_parts(outcome, as_json)
+    else:
+        print_part(outcome, as_json)
+    _report(outcome)
+
+
+def _report(outcome: Outcome) -> None:
+    for warning in outcome.warnings():
+        complain(in_shell(warning))
+    report_lacking(outcome.lacking)
+
+
+def print_rows(rows: Sequence[Row], headings: Headings, as_json: bool, right: Iterable[str] = ()) -> None:
     """Print rows as JSON lines, or as a table by headings and what stands below them; numbers are to the right."""
     if as_json:
         for row in rows:
             print_json(row)
-        return
-    cells = [[of(row) if callable(of) else row[of] for of in columns.values()] for row in rows]
-    numbers = (name for i, name in enumerate(columns) if any(type(line[i]) in (int, float) for line in cells))
-    print_table(list(columns), [[_text(cell) for cell in line] for line in cells], {*right, *numbers})
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, list):
-        return ",".join(map(str, value)) or None
-    return str(value).lower() if isinstance(value, bool) else value
+    else:
+        print_text_table(TextTable.of(rows, headings, right))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
-from pylogseg.cli.outcomes import Columns, print_rows
+from pylogseg.cli.outcomes import print_rows
 from pylogseg.errors import RequestError
+from pylogseg.format.outcome import Headings
 from pylogseg.values.schemas.topic import TOPIC
 
 _EPILOG = r"""\b
@@ -28,7 +29,7 @@ Exit codes: 0 success; 1 records were left out, damaged or written by a newer
 Kafka; 2 wrong usage, a disk error, or the topic is not in the given directories.
 """
 
-_COLUMNS: Columns = {
+_COLUMNS: Headings = {
     "SUBJECT": "subject",
     "VERSION": "version",
     "ID": "id",

@@ -8,9 +8,10 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
-from pylogseg.cli.outcomes import Columns, print_rows
+from pylogseg.cli.outcomes import print_rows
 from pylogseg.cli.streams import say
 from pylogseg.errors import RequestError
+from pylogseg.format.outcome import Headings
 from pylogseg.values.internal.transactions import TOPIC
 
 _EPILOG = r"""\b
@@ -38,7 +39,7 @@ def _partitions(row: dict[str, Any]) -> str | None:
     return ",".join(f"{each['topic']}-{n}" for each in row["partitions"] for n in each["partitions"]) or None
 
 
-_TRANSACTIONS: Columns = {
+_TRANSACTIONS: Headings = {
     "TransactionalId": "transactionalId",
     "ProducerId": "producerId",
     "ProducerEpoch": "producerEpoch",
@@ -47,7 +48,7 @@ _TRANSACTIONS: Columns = {
     "StartTime": lambda row: common.time_text(row["startTime"]),
     "TopicPartitions": _partitions,
 }
-_OPEN: Columns = {
+_OPEN: Headings = {
     "Topic": "topic",
     "Partition": "partition",
     "ProducerId": "producerId",
@@ -64,7 +65,7 @@ _OPEN: Columns = {
         else row["coordinatorState"] + ("" if row["isHeld"] else ", not of this one")
     ),
 }
-_PRODUCERS: Columns = {
+_PRODUCERS: Headings = {
     "Topic": "topic",
     "Partition": "partition",
     "ProducerId": "producerId",
