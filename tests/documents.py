@@ -24,6 +24,7 @@ from helpers import forked
 from helpers.golden import GOLDEN, unpack
 from helpers.scratch import memory
 
+from pylogseg.archive.looking import NewestPoint
 from pylogseg.archive.pruning import Pruned
 from pylogseg.archive.writing import ArchiveResult
 from pylogseg.disk.columns import STATS, TABLES
@@ -48,6 +49,7 @@ LINES: dict[str, type] = {
     "diff partition": Difference, "diff summary": Differences, "diff range": DifferentRange,
     "audit partition": PartitionAudit, "audit summary": Audit, "audit range": AuditRange,
     "lake table": LakeTable, "archive run": ArchiveResult, "archive prune": Pruned, "archive point": PointHead,
+    "archive status": NewestPoint,
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Its commands run one after the other, section by section, on directories of their own.

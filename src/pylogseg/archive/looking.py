@@ -102,7 +102,7 @@ class NewestPoint(NamedTuple):
 
 @dataclass
 class ArchiveStatus(Outcome):
-    """The newest point, if it can be read, and all damage that is known."""
+    """The newest point, if it can be read, and the damage of the archive."""
 
     place: str
     newest: NewestPoint | None

@@ -57,10 +57,10 @@ def _parse_interval(text: str) -> float:
 
 
 class ArchiveCommands(click.Group):
-    """A group of which the first word may be left out: what is no subcommand is a disk."""
+    """A group of commands; before a disk, the word `run` may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the word before what is a disk, or an option of it."""
+        """Put the word before a disk, or an option of it."""
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
             args = [_RUN, *args]
         return super().parse_args(ctx, args)
