@@ -51,7 +51,7 @@ def test_there_and_back(tmp_path: Path, compression: str) -> None:
     assert (done.first_offset, done.end_offset, done.records) == (100, 2850, 950)
     assert done.segments > 2
     (placed,) = staging.commit([done])
-    assert placed.path == str(tmp_path / "orders-3")
+    assert placed.folder == str(tmp_path / "orders-3")
     got = read_arrow(str(tmp_path), "orders-3", columns=COLUMNS).read_all()
     expected = pa.Table.from_batches(tables)
     for name in ("offset", "key", "value", "timestamp"):

@@ -283,11 +283,11 @@ def _quick(
     """Compare counts, without reading rows."""
     result.is_quick, columns = True, result.columns
     told = list(_threads(work).map(functools.partial(row_groups, columns=columns), list(enumerate(files))))
-    result.findings += dict.fromkeys(finding for each in told for finding in each.findings)
-    untold = sum(each.untold for each in told)
+    result.findings += dict.fromkeys(finding for _, findings, _ in told for finding in findings)
+    untold = sum(rows for _, _, rows in told)
     is_told = not untold and not any(finding.kind == "unread" for finding in result.findings)
     result.rows += untold
-    runs = _by_partition([Spilled(each.runs, each.topics) for each in told], files, columns, result)
+    runs = _by_partition([groups for groups, _, _ in told], files, columns, result)
     cleaned = _cleaned(disk)
     items = []
     for name, log, groups in _scope(logs, runs, columns, choice, result):
@@ -606,21 +606,13 @@ def _merged(
     pairs: Counter[tuple[int, int]] = Counter()
     ranges: list[AuditRange] = []
     for each in parts:
-        whole.rows += each.rows
-        whole.present += each.present
-        whole.double += each.double
-        whole.changed += each.changed
-        for into, counts in (
-            (whole.missing, each.missing),
-            (whole.foreign, each.foreign),
-            (whole.unchecked, each.unchecked),
-        ):
-            for reason, count in counts.items():
-                into[reason] += count
+        for name in ("rows", "present", "double", "changed", "unlisted", "gaps"):
+            setattr(whole, name, getattr(whole, name) + getattr(each, name))
+        for name in ("missing", "foreign", "unchecked"):
+            for reason, count in getattr(each, name).items():
+                getattr(whole, name)[reason] += count
         pairs.update(each.pairs)
         ranges += each.ranges
-        whole.unlisted += each.unlisted
-        whole.gaps += each.gaps
         # Without a cleaner, a log has each offset: somebody has taken records out of it.
         whole.missing["compacted" if is_cleaned else "notLookedAt"] += each.absent
         if is_cleaned:

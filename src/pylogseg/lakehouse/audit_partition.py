@@ -113,20 +113,13 @@ class LogPart(NamedTuple):
 
 
 @dataclass
-class PartFound:
-    """What was found in a part; `absent` offsets have neither record nor row, `extra` ones a row and no record."""
+class PartFound(PartitionAudit):
+    """The audit of a part, and what the other parts decide: whether the cleaner was in the log.
 
-    rows: int = 0
-    present: int = 0
-    double: int = 0
-    changed: int = 0
-    missing: Counter[str] = field(default_factory=Counter)
-    foreign: Counter[str] = field(default_factory=Counter)
-    unchecked: Counter[str] = field(default_factory=Counter)
+    `absent` offsets have neither record nor row, `extra` ones a row and no record.
+    """
+
     pairs: Counter[tuple[int, int]] = field(default_factory=Counter)
-    ranges: list[AuditRange] = field(default_factory=list)
-    unlisted: int = 0
-    gaps: list[Gap] = field(default_factory=list)
     absent: int = 0
     absent_ranges: list[AuditRange] = field(default_factory=list)
     extra: int = 0
@@ -158,7 +151,7 @@ class _PartAudit:
 
     def __init__(self, how: Comparison, part: LogPart) -> None:
         self._how, self._part = how, part
-        self._found = PartFound()
+        self._found = PartFound(part.name)
         self._slots = slots_of(how.columns)
         self._rows = RunReader(how.folder, part.runs, part.first_offset, self._slots is not None)
         self._transactions: Transactions | None = None

@@ -20,7 +20,7 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_partition import LogExtent, audit_of, extent_of
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
-from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, Runs
+from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, Runs, Spilled
 from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
 from pylogseg.reading.log_reader import ReadScope
@@ -34,24 +34,17 @@ from pylogseg.reading.state import IsolationLevel, Reading
 _WHOLE_NAME = 60
 
 
-class Groups(NamedTuple):
-    """What the statistics of a file say of its row groups, as runs of rows that nobody has read."""
-
-    runs: Runs
-    topics: list[str]  #: What the numbers of topics in the runs mean.
-    findings: list[TableFinding]
-    untold: int = 0  #: Rows of which they say too little.
-
-
-def row_groups(item: tuple[int, DataFile], advance: Advance, columns: TableColumns) -> Groups:
-    """Return the row groups of a file."""
+def row_groups(
+    item: tuple[int, DataFile], advance: Advance, columns: TableColumns
+) -> tuple[Spilled, list[TableFinding], int]:
+    """Return the row groups of a file as runs, by their statistics; findings; and rows that have too few statistics."""
     number, file = item
     if file.batches is not None:
         raise RequestError("quick is for files of Parquet, which have statistics: audit without it")
     try:
         metadata, schema, findings = file.footer()
     except StorageError as error:
-        return Groups(np.empty(0, RUN), [], [TableFinding("unread", str(error), file.path)])
+        return Spilled(np.empty(0, RUN), []), [TableFinding("unread", str(error), file.path)], 0
     names, constants = columns_in_file(file, columns.only(()), schema)
     paths = {".".join(path): role for role, path in names.items()}
     found: list[tuple[int, ...]] = []
@@ -73,7 +66,7 @@ def row_groups(item: tuple[int, DataFile], advance: Advance, columns: TableColum
     if untold:
         text = "row groups without statistics of the offset, or of several partitions: audit without quick"
         findings.append(TableFinding("unread", text, file.path, untold))
-    return Groups(np.array(found, RUN), list(topics), findings, untold)
+    return Spilled(np.array(found, RUN), list(topics)), findings, untold
 
 
 def _left(file: DataFile, first: int, rows: int) -> int:

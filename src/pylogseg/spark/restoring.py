@@ -15,7 +15,7 @@ from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.restoring.contents import content_of
 from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
-from pylogseg.offline.restoring.staging import Placed, Staging, by_offsets, finish_commits, placed_at
+from pylogseg.offline.restoring.staging import Staging, by_offsets, finish_commits, placed_at
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns
@@ -54,7 +54,7 @@ def restore_rows(
         rows = _of_partitions(spark, rows, todo) if done else rows
     placed = _upload(rows, options, storage_options, overwrite) if is_remote else _write(rows, options, overwrite)
     done += [
-        _row((part.topic, part.partition), "written", part.path, (part.first_offset, part.end_offset, part.records),
+        _row((part.topic, part.partition), "written", part.folder, (part.first_offset, part.end_offset, part.records),
              part.segments, part.size_bytes)
         for part in placed
     ]  # fmt: skip
@@ -71,7 +71,6 @@ def _row(
 
 
 def _with_partition(rows: Any, options: WriteOptions) -> Any:
-    """Select the columns to write, and give each row a partition."""
     from pyspark.sql import functions as sql
 
     from pylogseg.spark.functions import kafka_partition
@@ -137,7 +136,7 @@ def _of_partitions(spark: Any, rows: Any, keys: list[_Key]) -> Any:
     return rows.join(sql.broadcast(chosen), ["topic", "partition"], "left_semi")
 
 
-def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
+def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[WrittenPart]:
     staging = Staging(options.root)
     write_id = staging.write_id
 
@@ -154,7 +153,7 @@ def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
 
 def _upload(
     rows: Any, options: WriteOptions, storage_options: Mapping[str, Any] | None, overwrite: bool
-) -> list[Placed]:
+) -> list[WrittenPart]:
     """Write partitions on the disks of the workers, upload them, and put them in place in the store."""
     upload = StoreUpload(options.root, storage_options)
 

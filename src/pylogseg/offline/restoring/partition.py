@@ -98,7 +98,7 @@ class RestoreOptions:
 
 
 class WrittenPart(NamedTuple):
-    """A partition, or a part of one, in the staging folder."""
+    """A partition, or a part of one: in the staging folder, or in place."""
 
     topic: str
     partition: int

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pylogseg.disk.outside import STAGING_TOPIC
 from pylogseg.env.beside import scratch_folder, unfinished, was_left
@@ -36,20 +36,6 @@ FORGOTTEN_MS = 24 * 3600 * 1000
 _LOCK_SECONDS = 60.0
 #: How bytes that are no text stand in the JSON of a plan.
 _BYTES = "surrogateescape"
-
-
-class Placed(NamedTuple):
-    """A partition that is in place."""
-
-    topic: str
-    partition: int
-    path: str  #: The partition's folder.
-    first_offset: int  #: Half-open.
-    end_offset: int
-    records: int  #: As for `WrittenPart`.
-    segments: int
-    size_bytes: int
-    max_timestamp: int
 
 
 class Staging:
@@ -105,7 +91,7 @@ class Staging:
         overwrite: bool = False,
         files: Mapping[str, bytes] | None = None,
         may_repeat: bool = True,
-    ) -> list[Placed]:
+    ) -> list[WrittenPart]:
         """Put all partitions in place. Repeating it, also after a crash in the middle, has the same result.
 
         A mark in the folder says that it was done, unless nobody `may_repeat` it. `files` are small files for the
@@ -170,19 +156,16 @@ def by_offsets(written: Sequence[WrittenPart]) -> list[list[WrittenPart]]:
     return by_partition
 
 
-def placed_at(root: str, by_partition: Iterable[Sequence[WrittenPart]]) -> list[Placed]:
-    """Return the partitions that are in place in a log directory, by their parts."""
+def placed_at(root: str, by_partition: Iterable[Sequence[WrittenPart]]) -> list[WrittenPart]:
+    """Return the partitions that are in place in a log directory, each with all its parts."""
     return [
-        Placed(
-            parts[0].topic,
-            parts[0].partition,
-            f"{root}/{parts[0].name}" if "://" in root else os.path.join(root, parts[0].name),
-            parts[0].first_offset,
-            parts[-1].end_offset,
-            sum(part.records for part in parts),
-            sum(part.segments for part in parts),
-            sum(part.size_bytes for part in parts),
-            max(part.max_timestamp for part in parts),
+        parts[0]._replace(
+            folder=f"{root}/{parts[0].name}" if "://" in root else os.path.join(root, parts[0].name),
+            end_offset=parts[-1].end_offset,
+            records=sum(part.records for part in parts),
+            segments=sum(part.segments for part in parts),
+            size_bytes=sum(part.size_bytes for part in parts),
+            max_timestamp=max(part.max_timestamp for part in parts),
         )
         for parts in by_partition
     ]
