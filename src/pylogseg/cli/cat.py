@@ -121,7 +121,6 @@ def print_chosen(
 def _print_selected(
     text: RecordText, readers: list[LogReader], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
 ) -> None:
-    """Write all selected records to stdout, and end the command."""
     gaps = Gaps()
     # The latest records are known only after everything was read, whatever the limit.
     is_latest = any(part.selection.latest for part in readers)

@@ -347,7 +347,6 @@ class _Layouts:
 
     @property
     def is_typed(self) -> bool:
-        """True if keys or values are decoded."""
         return bool(self.of) or self.plain.typed_text is not None
 
     def only(self, out: str) -> Form:
@@ -468,7 +467,6 @@ def _folder(
     advance: Advance,
     notes: _Notes,
 ) -> Done:
-    """Write a file for each part."""
     if isinstance(store, FolderStore) and store.root.exists() and not store.root.is_dir():
         raise RequestError(
             f"--out {store.url} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"

@@ -172,7 +172,6 @@ def grep(
 def _needles(
     patterns: Sequence[str], file: IO[bytes] | None, form: str, ignore_case: bool, empty: bool
 ) -> Iterator[Needle]:
-    """Yield the patterns of the command line and of a file."""
     written = [("", pattern) for pattern in patterns]
     for number, line in enumerate(file or (), 1):
         # Windows editors put a BOM before the first line.

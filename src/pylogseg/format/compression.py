@@ -175,7 +175,6 @@ class _Bodies:
         return {number: np.flatnonzero(compressed & (codec == number)) for number in set(codec[compressed].tolist())}
 
     def run(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress the payloads of rows that have one codec."""
         library = library_of(codec)
         if isinstance(library, BlockLibrary):
             self._by_blocks(rows, library)

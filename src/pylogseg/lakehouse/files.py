@@ -242,7 +242,6 @@ class _OneFile:
 
     @property
     def size(self) -> int:
-        """Bytes that are written."""
         return 0 if self._file is None else self._file.tell()
 
     def wait(self, batch: pa.RecordBatch) -> None:

@@ -321,7 +321,6 @@ class _Many:
         self._scratch = memoryview(b"")
 
     def append(self, data: Data | Sequence[Data], in_place: bool) -> AppendedMany:
-        """Append all batches of some buffers."""
         views = [byte_view(buffer) for buffer in (data if isinstance(data, list | tuple) else [data])]
         framed = [(view, *_codec.frames(view)) for view in views]
         self._answers = AppendedMany.blank(sum(len(s) - 1 + (int(s[-1]) < len(view)) for view, s, _ in framed))
@@ -379,7 +378,6 @@ class _Many:
         return segment if segment.begin_run(run, state.config) else None
 
     def _room(self, size: int) -> memoryview:
-        """Return memory to prepare a run in."""
         size = min(size, _RUN_BYTES)
         if len(self._scratch) < size:
             self._scratch = memoryview(_encoder.blank(size))

@@ -108,7 +108,6 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
 
     @property
     def max_bytes(self) -> int:
-        """Size of a new file, in bytes."""
         return self._max_bytes
 
     def can_hold(self, offset: int) -> bool:

@@ -122,7 +122,6 @@ class _Reindexing:
         return self._storage.join(self._folder, name)
 
     def _files(self, storage: Storage) -> set[str]:
-        """Files of the kinds that are asked for."""
         names = [entry.name for entry in storage.list_folder(self._folder) if not entry.is_dir]
         return {name for name in names if (of := parse_file_name(name)).kind in self._asked and of.is_live}
 

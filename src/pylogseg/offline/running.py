@@ -127,7 +127,6 @@ def _failed(place: Target, error: PylogsegError, options: Options) -> Result:
 
 
 def _run_one(place: Target, names: list[str], options: Options, command: _Command) -> Result:
-    """Run a command in one log directory."""
     settings = Settings(place, options)
     kept = [name for name in names if not reason_to_skip(place, name, command.takes)]
     if command.check is not None:

@@ -278,7 +278,6 @@ class ReportAssembly:
         return partition.topic in self._cleaned[self._checkpoints_of(partition).folder]
 
     def _of_file(self, unit: Unit, fold: Fold) -> _Draft:
-        """Return the facts of a single file."""
         segment = unit.segments[0] if unit.segments else None
         topic, number = ("", -1) if segment is None else (segment.topic, segment.partition)
         files = LocalFiles() if segment is None else segment.files

@@ -340,7 +340,6 @@ def _tops(task: Task) -> Tops | None:
 
 
 def _add_sample(result: SegmentScan, task: Task, throttle: Throttle | None) -> None:
-    """Decode some records of a segment."""
     if task.sampling is None:
         return
     first, most = task.sampling

@@ -386,7 +386,6 @@ class GroupCoordinator:
             return found
 
     def _subscribed(self, group_id: str) -> set[str]:
-        """Return the topics that the members of a group read."""
         consumer, classic = self._consumers.get(group_id), self._groups.get(group_id)
         if consumer is not None:
             return {topic for member in consumer.members.values() for topic in member.topics}

@@ -203,7 +203,6 @@ def _tier(text: str) -> str:
 
 
 def _typed(values: _Values) -> dict[str, Any]:
-    """Return what is said of typed columns."""
     none: tuple[str, ...] = ()
     decoding = values.read("decoding", _topics, none)
     if not {*decoding} <= {"key", "value"} or len({*decoding}) < len(decoding):

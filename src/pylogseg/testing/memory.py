@@ -259,7 +259,6 @@ class _InMemory(OpenFile):
         return self._storage.state.files[self._node]
 
     def sync(self) -> None:
-        """Make all bytes durable."""
         self._content()
         self._storage.do(Operation("sync", self._node))
 

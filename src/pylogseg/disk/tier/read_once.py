@@ -152,7 +152,6 @@ class _ObjectSum:
         return self._digest.hexdigest()
 
     def close(self) -> None:
-        """Let go of what was read."""
         self._digest.close()
         self._waiting.clear()
         self._whole = None

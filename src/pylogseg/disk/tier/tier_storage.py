@@ -85,7 +85,6 @@ class _Mounted:
         return True
 
     def stat(self, path: str) -> Entry:
-        """Return the entry of a file or folder."""
         inside = self._inside(path)
         if inside is not None:
             return self._files.stat(inside)
@@ -98,7 +97,6 @@ class _Mounted:
         return [] if inside is None else self._files.list_folder(inside)
 
     def open_log(self, path: str, **_: Any) -> _TierLog:
-        """Open a file for reading."""
         inside = self._inside(path) or path
         if path.endswith(".log"):
             return _TierLog(self._files.open(inside, sealed=True))

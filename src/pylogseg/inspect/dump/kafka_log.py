@@ -113,7 +113,6 @@ class _Dump:
         self._decoder = decoder_of(options)
 
     def window(self, window: Window) -> None:
-        """Write the lines of some batches."""
         if not self._options.is_deep:
             self._part(window, _no_records(window.batches), None)
             return

@@ -165,7 +165,6 @@ def group_key(name: str, by: str | None) -> str:
 
 
 def _cleaned(disk: Disk, notes: list[str] | None) -> dict[tuple[str, int], int]:
-    """Return the entries of the cleaners' checkpoints."""
     found: dict[tuple[str, int], int] = {}
     for log_dir in disk.log_dirs:
         path = log_dir.checkpoints.get(FileKind.CLEANER_OFFSETS)

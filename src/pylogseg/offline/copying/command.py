@@ -330,7 +330,6 @@ class _Copy:
         self._copy_some([name for name in self._names if not _is_coordinators(name)], jobs, on_bytes)
 
     def copy_coordinators(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
-        """Copy the coordinators' log of transactions."""
         self._copy_some([name for name in self._names if _is_coordinators(name)], jobs, on_bytes)
         order = {name: number for number, name in enumerate(self._names)}
         self.result.partitions.sort(key=lambda row: order[row.name])
@@ -362,7 +361,6 @@ class _Copy:
         self.is_done = True
 
     def discard(self) -> None:
-        """Remove what was copied."""
         with contextlib.suppress(StorageError):
             self.new.discard()
 

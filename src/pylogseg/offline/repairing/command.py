@@ -139,7 +139,6 @@ def _row(name: str, gap: Gap) -> dict[str, Any]:
 
 
 def _action(gap: Gap) -> Action:
-    """Return the action for a gap: its bytes are cut out."""
     is_missing = gap.next_offset is None or gap.next_offset > gap.first_offset
     offsets = (gap.first_offset, gap.next_offset) if is_missing else (None, None)
     return Action(ActionKind.CUT, gap.path, gap.reason, gap.is_damage, gap.position, gap.end_position, *offsets)

@@ -59,7 +59,6 @@ def is_table(path: str) -> bool:
 
 
 def _files_below(path: str) -> Iterator[str]:
-    """Yield the files that readers of datasets read."""
     if not os.path.isdir(path):
         yield path
         return

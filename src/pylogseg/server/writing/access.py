@@ -174,7 +174,6 @@ def _named(call: Call, need: Need, row: Any) -> tuple[str | None, int]:
 
 
 def _describes(asking: Asking, kind: int, rows: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Return the rows about what may be described."""
     return [row for row in rows if not row[name] or asking.may(acls.DESCRIBE, kind, row[name])]
 
 

@@ -187,7 +187,6 @@ class Broker(Server):
             raise
 
     def _made(self) -> Service:
-        """Return what is served at the beginning."""
         defaults = TopicDefaults(self._partitions, auto_create=self._auto_create)
         if self._path is None:
             topics = memory_topics(defaults, self._above)

@@ -550,7 +550,6 @@ class _Files:
         return [(name, records, self.apart(name).stat().st_size) for name, records in self._records.items()]
 
     def discard(self) -> None:
-        """Remove what was written."""
         for _, stack, _ in self._open.values():
             with contextlib.suppress(Exception):
                 stack.close()

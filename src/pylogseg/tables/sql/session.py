@@ -360,7 +360,6 @@ class _Scanner(pads.Scanner):
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """The columns of the rows."""
         return self._reader.schema
 
     def to_reader(self) -> pa.RecordBatchReader:

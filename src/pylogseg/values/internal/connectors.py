@@ -109,7 +109,6 @@ def _of(record: _Record | None, name: str, default: Any = None) -> Any:
 
 
 def _topics(disk: Disk) -> dict[str, list[str]]:
-    """Topics by what their first records are."""
     found: dict[str, list[str]] = {kind: [] for kind in KEYS}
     for topic in sorted(disk.topics):
         kind = None if topic.startswith("__") else kind_of(_first_keys(disk, topic))

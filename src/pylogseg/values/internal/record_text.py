@@ -41,7 +41,6 @@ class MessageText:
         return columns
 
     def _coordinator(self, columns: RecordColumns, segment: Segment) -> tuple[Any, Any]:
-        """Arrays of the keys and the values."""
         control = columns.batches.is_control[columns.batch]
         made = coordinator_texts(segment.topic, columns)
         rows = np.flatnonzero(control | ~made.done)

@@ -99,7 +99,6 @@ def noted_transactions(rows: Iterable[Row]) -> list[NotedTransaction]:
 
 
 def _begun(row: Row, status: int, places: set[Place]) -> NotedTransaction:
-    """Return a transaction by the first record that there is of it."""
     producer, epoch, version = row["producerId"], row["producerEpoch"], row["clientTransactionVersion"]
     epochs: tuple[int, ...] = (epoch,)
     if status in (*_PREPARED, *_COMPLETE):

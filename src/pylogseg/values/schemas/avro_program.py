@@ -250,7 +250,6 @@ class AvroProgram:
         return len(self._ops) - 1
 
     def _close(self, op: int) -> None:
-        """The body of an op ends here."""
         self._ops[op][5] = len(self._ops)
 
     @contextmanager
