@@ -76,7 +76,6 @@ def write_evidence(result: DrillResult, folder: str | os.PathLike[str]) -> list[
 
 
 def evidence_json(result: DrillResult) -> str:
-    """Return the evidence as JSON."""
     return json.dumps(to_row(result), indent=1) + "\n"
 
 
@@ -93,7 +92,6 @@ def evidence_rows(result: DrillResult) -> list[dict[str, Any]]:
 
 
 def evidence_page(result: DrillResult) -> str:
-    """Return the evidence as a page."""
     facts = [
         ("Archive", result.archive),
         ("Point", f"{result.point}, of {result.point_time}"),

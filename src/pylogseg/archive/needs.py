@@ -50,7 +50,6 @@ class Needs:
     def add(
         self, store: ObjectStore, partitions: Iterable[ArchivedPartition], use: Use, choice: PartitionChoice
     ) -> None:
-        """Add the objects of partitions."""
         for partition in partitions:
             self.places.add((partition.topic, partition.partition))
             if choice.takes(partition.topic, partition.partition):

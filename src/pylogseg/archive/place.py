@@ -53,7 +53,6 @@ class Listing:
     files: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, name: str, size: int) -> None:
-        """Take an object."""
         self.sizes[name] = size
         folder, _, last = name.rpartition("/")
         if name.startswith(f"{FILES}/"):

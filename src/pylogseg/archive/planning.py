@@ -56,7 +56,6 @@ class PartitionPlan:
 
     @property
     def name(self) -> str:
-        """Topic and partition."""
         return f"{self.key[0]}-{self.key[2]}"
 
     @property

@@ -80,7 +80,6 @@ class SeenCopy:
 
     @property
     def lineage(self) -> Lineage:
-        """Its history."""
         return Lineage.of(self.epochs, self.part.log_start_offset, self.end)
 
     def lacks_offset(self, offset: int) -> bool:
@@ -128,7 +127,6 @@ class SeenCluster:
 
     @property
     def cluster_id(self) -> str:
-        """The id that they all have; empty if none says it."""
         return next((disk.cluster_id for disk in self.disks if disk.cluster_id), "")
 
     @property

@@ -80,7 +80,6 @@ class Chosen(NamedTuple):
         return partitions_of(self._numbered())
 
     def logs(self) -> list[LogFiles]:
-        """Return the logs to read, one for each partition."""
         from pylogseg.reading.logs import logs_of
 
         return logs_of(self._numbered(), from_log_start=self.from_log_start, with_ends=True)
@@ -388,7 +387,6 @@ jobs_option = click.option(
 
 
 def size_option(*names: str, help: str, default: str | None = None) -> Callable[[F], F]:
-    """Return an option that takes a size (`parse_size`)."""
     shown = default is not None
     return click.option(
         *names, callback=parsed(parse_size), metavar="SIZE", default=default, show_default=shown, help=help
@@ -418,12 +416,10 @@ def write_as_is(data: Any) -> None:
 
 
 def print_json(row: Any) -> None:
-    """Print a row as one JSON line."""
     click.echo(json_line(row if type(row) is dict else to_row(row)))
 
 
 def is_terminal(stream: Any) -> bool:
-    """Check whether a stream is a terminal."""
     try:
         return bool(stream.isatty())
     except (AttributeError, ValueError):

@@ -45,7 +45,6 @@ def export_by_date(
     *,
     overwrite: bool,
 ) -> Done:
-    """Write what has changed."""
     # Unreadable bytes do not replace rows that were read.
     state = replace(query.state, reading=replace(query.reading, skip_unreadable=False))
     place = out if "://" in out else os.path.abspath(out)

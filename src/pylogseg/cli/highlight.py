@@ -44,7 +44,6 @@ class Highlighter:
         self._text, self._places, self._escapes = text, places, common.is_terminal(sys.stdout)
 
     def records(self, columns: RecordColumns, segment: Segment) -> Iterator[bytes]:
-        """Yield the text of each record."""
         changed = self._marked(columns)
         for row in range(len(columns)):
             yield b"".join(map(self._coloured, *zip(*self._text.pieces(columns, changed, segment, row), strict=True)))

@@ -59,7 +59,6 @@ class RecordText:
     def each(
         self, columns: RecordColumns, segment: Segment, out: text.TextBuffer, start: int, stop: int
     ) -> list[bytes]:
-        """Return the text of each record of a range."""
         program = self._program(segment)
         if self.typed is not None:
             columns = self.typed.columns(columns.take(slice(start, stop)), segment)

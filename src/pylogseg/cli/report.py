@@ -204,7 +204,6 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 
 
 def since_lines(since: Since) -> Iterator[str]:
-    """Yield the lines."""
     made = datetime.datetime.fromtimestamp(since.made_ms / 1000, datetime.timezone.utc)
     yield f"Since {made:%Y-%m-%d %H:%M:%S} UTC ({span_text(since.span_ms)}, {since.source}):"
     yield f"  size: {size_text(since.size_before)} -> {size_text(since.size_after)}"

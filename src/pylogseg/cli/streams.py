@@ -22,7 +22,6 @@ class Shown:
         self._stream = stream
 
     def write(self, written: str) -> int:
-        """Write text."""
         if not isinstance(written, str):
             raise TypeError(f"expected str, got {type(written).__name__}")
         shown = printable(written)

@@ -74,7 +74,6 @@ class SmallFilesOnce:
         self._checkpoints, self._metadata = dict[str, OffsetCheckpoints](), dict[str, SmallFile[str]]()
 
     def checkpoints(self, files: Folders, log_dir: str) -> OffsetCheckpoints:
-        """Return the offset checkpoints of a log directory."""
         if log_dir not in self._checkpoints:
             self._checkpoints[log_dir] = OffsetCheckpoints(files, log_dir)
         return self._checkpoints[log_dir]

@@ -62,7 +62,6 @@ def read_offset_checkpoint(files: Folders, log_dir: str, kind: FileKind) -> Smal
 
 
 def read_leader_epochs(files: Folders, folder: str) -> SmallFile[list[EpochEntry]]:
-    """Read the leader epochs of a partition."""
     return _read(files, files.join(folder, FileKind.LEADER_EPOCHS.value), parse_leader_epochs)
 
 

@@ -185,7 +185,6 @@ class FolderStore:
             yield folder
 
     def name(self, name: str) -> str:
-        """Return the path of an object."""
         return str(self.root / name)
 
     def path(self, name: str) -> Path:
@@ -332,7 +331,6 @@ class RemoteStore:
             return noted.tag == (there.tag or _digest(self._system.open(self._path(name), "rb")))
 
     def name(self, name: str) -> str:
-        """Return the URL of an object."""
         return f"{self.url}/{name}"
 
     def _path(self, name: str) -> str:

@@ -264,7 +264,6 @@ class PartsOfFiles(_Closing):
         return sum(end - start for _, start, end in self._parts)
 
     def read(self, position: int, size: int) -> bytes:
-        """Return a copy of bytes."""
         found = [bytes(view.read(start, end - start)) for view, start, end in self._within(position, position + size)]
         return found[0] if len(found) == 1 else b"".join(found)
 

@@ -40,7 +40,6 @@ class ListedStorage:
         return sorted(self._entries.values()) if path == self._folder else []
 
     def open_log(self, path: str, *, create: bool = True) -> ListedFile:
-        """Open a file to read it."""
         entry = self._entries.get(self.split(path)[1])
         if entry is None:  # none is made
             raise missing_error(self._files.real(path), "open")

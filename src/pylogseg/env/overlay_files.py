@@ -85,7 +85,6 @@ class File:
         self._touch()
 
     def append(self, data: Data) -> None:
-        """Write at the end."""
         try:
             if not isinstance(self.tail, bytearray):
                 self.tail = bytearray(self.tail)
@@ -150,12 +149,10 @@ class OpenFile:
             raise closed_error(self.path)
 
     def rename(self, path: str) -> None:
-        """Give the file another name."""
         self._rename(self.path, path)
         self.path = path
 
     def close(self) -> None:
-        """Close the file."""
         self._closed = True
 
 
@@ -281,7 +278,6 @@ class OverlayMappedFile(_Overlaid):
         return bytes(self.buffer[position : position + size])
 
     def put(self, position: int, data: Data) -> None:
-        """Write inside the file."""
         tail = self._content().take_in()
         check_put(self.path, position, len(data), self.size)
         tail[position : position + len(data)] = data

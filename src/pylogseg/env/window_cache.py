@@ -37,7 +37,6 @@ class WindowCache:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in memory."""
         return self._held
 
     def read(self, file: Remote, position: int, size: int) -> memoryview:
@@ -57,7 +56,6 @@ class WindowCache:
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def close(self) -> None:
-        """Forget all."""
         with self._lock:
             pool, self._pool = self._pool, None
             self._kept.clear()

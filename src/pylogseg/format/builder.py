@@ -54,7 +54,6 @@ _ROOM = 9  # the kernel's status for an output that is too short
 
 
 def codec_number(compression: str | int) -> int:
-    """Return the number of a codec that is given by name or number."""
     if isinstance(compression, str) and compression in CODEC_NAMES:
         return CODEC_NAMES.index(compression)
     if isinstance(compression, int) and 0 <= compression < len(CODEC_NAMES):

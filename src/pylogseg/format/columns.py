@@ -188,7 +188,6 @@ def _spark_type(column: TableColumn) -> str:
 
 
 def markdown(columns: Iterable[TableColumn]) -> str:
-    """Return columns as a table of a document."""
     rows = [f"| `{c.name}` | `{c.type}` | {_meaning(c)} |\n" for c in columns]
     return "| column | type | meaning |\n|---|---|---|\n" + "".join(rows)
 

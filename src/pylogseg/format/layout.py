@@ -31,7 +31,6 @@ class Field(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Bytes that the field takes."""
         return WIDTHS[self.type]
 
 

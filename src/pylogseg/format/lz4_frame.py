@@ -148,7 +148,6 @@ def library() -> BlockLibrary:
 
 
 def compressor(level: int, magic: int) -> Callable[[memoryview], bytes]:
-    """Return the function that makes a frame."""
     return partial(_compress, level, magic)
 
 

@@ -599,7 +599,6 @@ def _merged(
     name: str,
     found: Iterable[PartFound],
 ) -> PartitionAudit:
-    """Add up the parts of a partition."""
     whole = audit_of(name, known[name])
     parts = list(found)
     is_cleaned = known[name].is_cleaned or any(each.is_cleaned for each in parts)

@@ -54,7 +54,6 @@ class Summing:
     secret: Secret
 
     def of_table(self, piece: FilePiece, advance: Advance) -> Summed:
-        """Sum up a piece of a table."""
         topics: dict[str | None, int] = {}
         found, unnamed, error = [np.empty(0, SUMS)], 0, None
         try:
@@ -77,7 +76,6 @@ class Summing:
         return Summed(added(found), [topic or "" for topic in topics], unnamed, error)
 
     def of_log(self, part: LogReader, advance: Advance) -> Summed:
-        """Sum up a part of a log."""
         part, found = part.apart(advance), [np.empty(0, SUMS)]
         for chunk in part.chunks():
             columns = chunk.columns

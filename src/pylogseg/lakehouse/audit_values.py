@@ -214,7 +214,6 @@ class Slots:
         self._mask = np.uint64((1 << self._bits) - 1)
 
     def put(self, place: int, hashes: Hashes, into: Hashes) -> None:
-        """Note the hashes of a column."""
         if place < 64:
             into |= (hashes & self._mask) << np.uint64(place * self._bits)
 

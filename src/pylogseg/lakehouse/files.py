@@ -166,12 +166,10 @@ class TimedFiles:
                     self._place.store.remove(path)
 
     def write_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write the rows of some batches."""
         for batch in batches:
             self.write(batch)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch."""
         if not batch.num_rows:
             return
         times = batch.column("timestamp").cast(pa.int64())

@@ -91,7 +91,6 @@ class DataFile:
     batches: Callable[[list[str]], Iterator[pa.RecordBatch]] | None = None
 
     def checked(self, footer: pq.FileMetaData, schema: pa.Schema) -> Iterator[TableFinding]:
-        """Compare what the table says of the file with its footer."""
         if self.rows is not None and self.rows != footer.num_rows:
             text = f"the table says {self.rows} rows, the file has {footer.num_rows}: engines count wrong"
             yield TableFinding("bounds", text, self.path, footer.num_rows)

@@ -63,7 +63,6 @@ class TableName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Return the parts of a text."""
         kind, _, rest = text.partition(":")
         parts = FORMATS[kind].parse(rest) if kind in FORMATS and rest and not rest.endswith("/") else None
         if parts is None:
@@ -72,7 +71,6 @@ class TableName(NamedTuple):
 
     @property
     def format(self) -> TableFormat:
-        """The table's format."""
         return FORMATS[self.kind]
 
     @property
@@ -83,7 +81,6 @@ class TableName(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The name as a text."""
         catalog = "" if self.catalog is None else f"{self.catalog}:"
         place = f"{self.place.rstrip('/')}/" if self.place else ""
         return f"{self.kind}:{catalog}{place}{self.name}"

@@ -52,7 +52,6 @@ class Ledger:
 
     @property
     def text(self) -> str:
-        """The ledger as JSON."""
         extents = {
             str(number): [each.first_offset, each.next_offset, each.epoch, *([each.skipped] if each.skipped else [])]
             for number, each in sorted(self.partitions.items())

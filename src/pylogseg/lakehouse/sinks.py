@@ -57,7 +57,6 @@ class Period:
         return _HOUR_US if self.is_hour else _DAY_US
 
     def folder_of(self, number: int) -> str:
-        """Return the name of the folder of one."""
         return f"{self.folder}{date_of(number) or _NO_DAY}" if self.is_date else f"{self.folder}{self.value_of(number)}"
 
     @staticmethod

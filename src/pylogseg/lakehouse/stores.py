@@ -155,5 +155,4 @@ def below(folder: str, name: str) -> str:
 
 
 def name_below(path: str, folder: str) -> str:
-    """Return the name that a path has below a folder."""
     return path.removeprefix(f"{folder}/") if folder else path

@@ -91,7 +91,6 @@ class Appender:
         self.update_config(state.config)
 
     def update_config(self, config: LogConfig) -> None:
-        """Take new settings."""
         self._run: Run | None = None  # of single appends; it knows the old settings
         self._run_of: LogSegment | None = None
         codec = stored_codec(config)

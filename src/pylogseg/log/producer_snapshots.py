@@ -67,7 +67,6 @@ class Snapshots:
         return max(self._names, default=None)
 
     def path(self, offset: int) -> str | None:
-        """Return the path of the snapshot at an offset; None if there is none."""
         name = self._names.get(offset)
         return None if name is None else self._storage.join(self.folder, name)
 
@@ -106,7 +105,6 @@ class Snapshots:
         return None, []
 
     def remove(self, offset: int) -> None:
-        """Remove the snapshot at an offset, if there is one."""
         path = self.path(offset)
         if path is not None:
             del self._names[offset]

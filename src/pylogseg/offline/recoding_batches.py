@@ -53,7 +53,6 @@ class Recoding:
         return int((fate != STAYS).sum())
 
     def apply(self, window: Window, path: str) -> Filtered:
-        """The batches in their new form."""
         fate, records, new = self._plan(window, path)
         return assemble(window, fate, records, new, path, self.levels)
 

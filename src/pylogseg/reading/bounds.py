@@ -183,12 +183,10 @@ def _dummies() -> tuple[Any, Any]:
 
 
 def of_log(topic: str, partition: int) -> Any:
-    """Return what is true of all records of a log."""
     return (pc.field("topic") == readable(topic)) & (pc.field("partition") == partition)
 
 
 def of_range(part: Range) -> Any:
-    """Return what is true of all records of a range."""
     offset = pc.field("offset")
     return of_log(part.topic, part.partition) & (offset >= part.first_offset) & (offset <= part.end_offset - 1)
 

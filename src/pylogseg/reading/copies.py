@@ -199,7 +199,6 @@ def _hole(source: _Source, first: int, end: int, damage: Gap | None) -> _Hole:
 
 
 def _runs(rows: BatchTable, window: Window) -> Iterator[Good]:
-    """Yield the batches of a window that follow each other."""
     starts, ends = rows.position, rows.position + rows.size
     cuts = [0, *(np.flatnonzero(ends[:-1] != starts[1:]) + 1).tolist(), len(rows)]
     for first, behind in pairwise(cuts):

@@ -42,7 +42,6 @@ def explained(error: Exception, what: str, schema: pa.Schema) -> RequestError:
 
 
 def no_column(name: str, names: Sequence[str]) -> RequestError:
-    """Return the error for a column that there is not."""
     close = difflib.get_close_matches(name, names, 1)
     meant = f"; did you mean {close[0]!r}?" if close else "."
     return RequestError(f"no column {name!r}{meant} The columns are {', '.join(names)}")

@@ -285,7 +285,6 @@ class PlannedLogs:
         self._transactions: dict[str, Transactions] = {}
 
     def segments(self, part: Range) -> list[Segment]:
-        """Return the segment of a range, in a list."""
         files, path = self._place(part)
         companions = {kind: beside(path, kind) for kind in _KINDS}
         next_base = None if part.next_offset < 0 else part.next_offset

@@ -141,7 +141,6 @@ def _cut(segment: Segment, view: FileView, offset: int) -> tuple[int, bool]:
 
 
 def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) -> Gap:
-    """Return the gap for a segment that a broker removed."""
     return Gap(
         segment.path,
         GapKind.REMOVED,

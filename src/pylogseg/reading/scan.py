@@ -116,7 +116,6 @@ def scan(
 def rows_of(
     table: Table, columns: ColumnChoice = None, filter: Any = None, *, jobs: int = 1
 ) -> Generator[pa.RecordBatch]:
-    """Yield the rows of a table for which a filter is true, with some of its columns."""
     projection = Projection(table.schema, columns, filter)
     target = TASK_BYTES if jobs > 1 else ALONE_BYTES
     return scan(table, lambda: table.tasks(filter, target, projection.needed), projection, None, jobs)

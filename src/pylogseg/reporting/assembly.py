@@ -107,7 +107,6 @@ class ReportAssembly:
         self.reading.partitions += partition is not None and partition.error is None
 
     def add(self, segment: Segment, scan: SegmentScan) -> None:
-        """Add the next segment of it."""
         assert self._now is not None
         self._now[2].add(segment, scan)
         self.reading.add(segment, scan)
@@ -127,12 +126,10 @@ class ReportAssembly:
         self._keep(draft)
 
     def add_unscanned(self, partition: Partition) -> None:
-        """Add a partition that is only listed."""
         fact = unscanned_fact(partition, self._disk_of(partition), self._options.now_ms)
         self._keep(_Draft(fact, None))
 
     def add_finding(self, finding: Finding) -> None:
-        """Add a finding of `verify`."""
         partition, path = self._owner(finding.path), finding.path
         folder = log_dir = None
         if partition is not None:
@@ -314,7 +311,6 @@ class ReportAssembly:
     # ---- all ----
 
     def facts(self, summary: VerifySummary, took_ms: int) -> Facts:
-        """Return all that was found."""
         options = self._options
         partitions = [self._finished(draft) for draft in self._best()]
         self.reading.add_notes(*self._disk.notes, *self._settings.notes, *self._samples.notes)

@@ -42,7 +42,6 @@ class CleaningSettings:
 
     @property
     def is_policy_known(self) -> bool:
-        """True if cleanup.policy is known."""
         return self.is_cleaned or "cleanup_policy" in self.known
 
     @property

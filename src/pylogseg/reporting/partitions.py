@@ -65,7 +65,6 @@ class Fold:
         self._offsets = MissingOffsets(unit.name, unit.log_start_offset, unit.is_cleaned, MOST_RANGES)
 
     def add(self, segment: Segment, scan: SegmentScan) -> None:
-        """Add the next segment."""
         self._offsets.add(scan.stats if not scan.is_estimate else _without_holes(scan.stats))
         self.has_batches |= scan.row.size > 0
         if scan.sample is not None:

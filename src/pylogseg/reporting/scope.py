@@ -33,7 +33,6 @@ class ReadCounts:
     notes: list[str] = field(default_factory=list)
 
     def add(self, segment: Segment, scan: SegmentScan) -> None:
-        """Add a segment."""
         self.segments += 1
         self.size += scan.row.size
         self.ways[scan.read] += 1

@@ -40,7 +40,6 @@ def write_tables(facts: Facts, folder: Path) -> list[Path]:
 
 
 def tables(facts: Facts) -> dict[str, Iterable[Mapping[str, Any]]]:
-    """Return the rows of each table, by its name."""
     of: dict[str, Any] = to_json(facts)
     parts = of["partitions"]
     return {

@@ -30,7 +30,6 @@ def api_versions(call: Call) -> Values:
 
 
 def metadata(call: Call) -> Values:
-    """Answer Metadata."""
     asked, catalog = call.values["topics"], call.catalog
     if asked is None or (call.version == 0 and not asked):
         found = [_topic(call, topic) for topic in catalog.topics.values()]

@@ -107,7 +107,6 @@ class Acls:
         return ((number, acl) for number, acl in self.by_id.items() if wanted.fits(acl))
 
     def about(self, kind: int, name: str) -> Iterator[Acl]:
-        """Yield the ACLs of a resource."""
         for literal in dict.fromkeys((name, _ANYTHING)):
             yield from self._by_name.get((kind, LITERAL, literal), ())
         for length in self._lengths:

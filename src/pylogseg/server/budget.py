@@ -35,7 +35,6 @@ class Pool:
             self._left -= size
 
     def give(self, size: int) -> None:
-        """Give some back."""
         with self._mutex:
             self._left += size
 

@@ -186,7 +186,6 @@ class ServedPartition:
 
     @property
     def open_log(self) -> Log | None:
-        """The log, if it is open."""
         return self._log
 
     @property

@@ -47,7 +47,6 @@ class CommittedOffsets:
         return self._loaded
 
     def of(self, group_id: str) -> dict[Place, Committed]:
-        """Return the offsets of a group."""
         return dict(self.by_group.get(group_id, {}))
 
     def check(self, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, KafkaError]:
@@ -87,13 +86,11 @@ class CommittedOffsets:
         self.by_group.setdefault(group_id, {}).update(offsets)
 
     def drop(self, group_id: str, places: Iterable[Place]) -> None:
-        """Forget offsets of a group."""
         for place in places:
             del self.by_group[group_id][place]
         self._size = None
 
     def drop_group(self, group_id: str) -> None:
-        """Forget all offsets of a group."""
         self.by_group.pop(group_id, None)
         self._size = None
 

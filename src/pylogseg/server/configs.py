@@ -41,7 +41,6 @@ class _Value(NamedTuple):
 
 
 def describe(call: Call) -> Values:
-    """Answer DescribeConfigs."""
     return {"results": [_resource(call, each) for each in call.values["resources"]]}
 
 
@@ -81,7 +80,6 @@ def of_resource(call: Call, kind: int, name: str) -> Iterator[dict[str, Any]]:
 
 
 def topic_rows(call: Call, topic: Topic) -> Iterator[dict[str, Any]]:
-    """Yield the settings of a topic."""
     return _rows(call, TOPIC_RESOURCE, {**_internal(topic.name), **topic.settings}, _OF_TOPIC)
 
 

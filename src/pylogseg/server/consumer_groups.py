@@ -102,7 +102,6 @@ class ConsumerGroup:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
         return len(self.id) + sum(each.size for each in self.members.values())
 
     @property

@@ -410,7 +410,6 @@ def standing_of(group: ClassicGroup) -> tuple[object, ...]:
 
 
 def fields_of(group: ClassicGroup) -> dict[str, Any]:
-    """Return the fields of the record of a group."""
     protocol = group.protocol or ""
     return {
         "protocolType": group.protocol_type or "",

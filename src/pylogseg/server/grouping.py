@@ -96,7 +96,6 @@ def sync(call: Call) -> Values:
 
 
 def heartbeat(call: Call) -> Values:
-    """Answer Heartbeat."""
     values = call.values
     try:
         call.service.groups.in_group(
@@ -173,7 +172,6 @@ def committed_of(asked: dict[str, Any]) -> Committed:
 
 
 def fetch_offsets(call: Call) -> Values:
-    """Answer OffsetFetch, of one group or of several."""
     values = call.values
     if call.version >= 8:
         return {"groups": [{"groupId": each["groupId"], **_offsets_of(call, each)} for each in values["groups"]]}
@@ -266,7 +264,6 @@ def _operations(call: Call, row: Values) -> int:
 
 
 def describe_groups(call: Call) -> Values:
-    """Answer DescribeGroups."""
     rows = []
     for group_id in call.values["groups"]:
         row = call.service.groups.described(group_id)
@@ -307,7 +304,6 @@ def _rows_of(member: dict[str, Any]) -> int:
 
 
 def consumer_heartbeat(call: Call) -> Values:
-    """Answer ConsumerGroupHeartbeat."""
     values = call.values
     owned, timeout_ms = values["topicPartitions"], values["rebalanceTimeoutMs"]
     beat = Beat(

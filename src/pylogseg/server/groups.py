@@ -109,7 +109,6 @@ class ClassicGroup:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
         pending = sum(TEXT_BYTES + len(each) for each in self.pending)
         return len(self.id) + pending + sum(each.size for each in self.members.values())
 
@@ -443,7 +442,6 @@ class ClassicGroup:
 
 
 def size_of(texts: Sequence[tuple[str, bytes]]) -> int:
-    """Return the bytes that names with their bytes take."""
     return sum(TEXT_BYTES + len(name) + len(data) for name, data in texts)
 
 

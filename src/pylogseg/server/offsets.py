@@ -64,7 +64,6 @@ def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> Fou
 
 
 def epoch_ends(call: Call) -> Values:
-    """Answer OffsetForLeaderEpoch."""
     found = []
     for topic in call.values["topics"]:
         rows = []

@@ -124,7 +124,6 @@ def serve(
 
 
 def _offsets(catalog: Catalog, group_offsets: bool) -> Callable[[], Offsets]:
-    """Return what gives the offsets that groups start with."""
     if not group_offsets:
         return dict
     # It brings pyarrow along, which takes longer than all else here.

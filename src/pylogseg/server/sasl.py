@@ -49,7 +49,6 @@ class ScramCredential(NamedTuple):
 
     @classmethod
     def of(cls, mechanism: str, password: bytes, salt: bytes, iterations: int = _ITERATIONS) -> ScramCredential:
-        """Make it from a password."""
         return cls.salted(
             mechanism, hashlib.pbkdf2_hmac(_HASHES[mechanism], password, salt, iterations), salt, iterations
         )
@@ -145,11 +144,9 @@ class Users:
         return self.others().get((mechanism, name)) if found is None and name not in self._passwords else found
 
     def begin(self, mechanism: str) -> Exchange:
-        """Begin an exchange by one of the `mechanisms`."""
         return _Plain(self) if mechanism == PLAIN else _Scram(self, mechanism)
 
     def has(self, name: str, password: bytes) -> bool:
-        """Return whether it is the password of a user."""
         known = self._passwords.get(name)
         if known is not None:
             return hmac.compare_digest(known, password)

@@ -39,7 +39,6 @@ class ClientComplaints:
         self._told: dict[str, dict[str, tuple[float, int]]] = {}
 
     def add(self, host: str, who: str, text: str) -> None:
-        """Note what a client did."""
         now, text = self._now(), _cut(text)
         with self._mutex:
             told = self._told.get(host)

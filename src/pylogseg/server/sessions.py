@@ -65,7 +65,6 @@ class Round:
 
     @property
     def number(self) -> int:
-        """The number of the session, for the answer."""
         return NO_SESSION if self.session is None else self.session.number
 
     def told(self, answers: Iterable[tuple[Wanted, dict[str, Any]]]) -> list[tuple[Wanted, dict[str, Any]]]:

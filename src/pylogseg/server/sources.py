@@ -27,7 +27,6 @@ class Sources:
         self._handles, self.cache = Handles(), WindowCache()
 
     def of_partition(self, found: Partition) -> OverlayStorage:
-        """Return a storage with the folder of a partition."""
         if not isinstance(found.files, RemoteFiles):
             return OverlayStorage(mounted(found.files), self._handles)
         entries = [Entry(each.name, False, each.size, each.modified_ms) for each in found.segments]

@@ -63,7 +63,6 @@ def take_choice(choice: Sequence[Any], how: dict[str, Any]) -> PartitionChoice:
 
 
 def take_executor(spark: Any, how: dict[str, Any]) -> SparkExecutor:
-    """Take the argument of an executor out of those of a job."""
     return SparkExecutor(spark, how.pop("progress", None))
 
 

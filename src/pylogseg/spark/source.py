@@ -71,7 +71,6 @@ class PylogsegSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format`."""
         return "pylogseg"
 
     def schema(self) -> StructType:
@@ -94,7 +93,6 @@ class PylogsegSource(DataSource):
         return SegmentReader(paths, options, columns, typed)
 
     def streamReader(self, schema: StructType) -> Any:
-        """Return a reader for one streaming query."""
         from pylogseg.spark.stream import SegmentStreamReader
 
         given = self._given(schema)

@@ -202,7 +202,6 @@ def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:
 
 
 def of_offsets(offsets: Offsets) -> dict[TopicPartition, int]:
-    """Return offsets by topic and partition."""
     return {(topic, int(partition)): next for topic, of in offsets.items() for partition, next in of.items()}
 
 

@@ -75,7 +75,6 @@ def _is_in(gap: Gap, first_offset: int, end_offset: int, begins: bool, ends: boo
 
 
 def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
-    """Return a row for each batch."""
     found = {
         "position": rows.position,
         "size": rows.size,

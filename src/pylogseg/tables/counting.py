@@ -41,7 +41,6 @@ def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def by_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Count the records of a batch by topic and key."""
     return _counted(batch, "key", batch.column("key"))
 
 

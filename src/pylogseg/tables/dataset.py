@@ -154,7 +154,6 @@ class TableDataset(pads.Dataset):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
         return self._table.schema
 
     @property

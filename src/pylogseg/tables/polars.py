@@ -24,14 +24,12 @@ _FEW_ROWS = 100_000
 
 
 def lazy_frame(rows: TableDataset) -> LazyFrame:
-    """Return the rows of a dataset as a lazy frame."""
     polars, io = _polars()
     schema: Any = polars.DataFrame(rows.schema.empty_table()).schema
     return io.register_io_source(functools.partial(_read, rows), schema=schema)
 
 
 def frame_of(rows: pa.Table) -> DataFrame:
-    """Return rows as a frame."""
     polars, _ = _polars()
     frame: DataFrame = polars.from_arrow(rows)
     return frame

@@ -31,7 +31,6 @@ _TYPES: dict[ColumnType, pa.DataType] = {
 
 
 def arrow_schema(columns: Iterable[TableColumn]) -> pa.Schema:
-    """Return columns as an Arrow schema."""
     return pa.schema([(column.name, _type(column)) for column in columns])
 
 

@@ -61,10 +61,8 @@ class StateScan:
         return []
 
     def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[str]:
-        """Yield the only task."""
         yield self._name
 
     def batches(self, task: str, columns: Sequence[str], memory: None, filter: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, with some of the columns."""
         for batch in self._rows.to_batches():
             yield batch.select(list(columns))

@@ -46,7 +46,6 @@ class Place(NamedTuple):
 
     @property
     def listed(self) -> Segment:
-        """The segment of a place that has one."""
         return cast("Segment", self.segment)
 
 
@@ -79,7 +78,6 @@ class TableScan:
         """Return nothing: no memory is used again."""
 
     def guarantee(self, task: Places) -> Any:
-        """Return what is true of all rows of a task."""
         if len(task) == 1 and task[0].segment is not None:
             return self._of_segment(task[0])
         alike = {(place.partition.topic, place.partition.partition) for place in task}
@@ -125,7 +123,6 @@ class TableScan:
         return known & _of_offsets(segment.base_offset, following) & (pc.field("baseOffset") >= segment.base_offset)
 
     def batches(self, task: Places, columns: Sequence[str], memory: None, filter: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, with some of the columns."""
         wanted = chosen(self.schema, columns)
         if self._table == "partitions":
             yield self._listed(of_partitions([place.partition for place in task], wanted, self._jobs))

@@ -282,7 +282,6 @@ class MemoryAppendFile(_InMemory):
             return position
 
     def append_many(self, buffers: Sequence[Data]) -> int:
-        """Write several buffers as one."""
         return self.append(b"".join(buffers))
 
     def read(self, position: int, size: int) -> bytes:

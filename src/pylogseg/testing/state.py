@@ -86,7 +86,6 @@ class DiskState:
             self.rename(change)
 
     def rename(self, change: NameChange) -> None:
-        """Apply a change of a name."""
         names = self.folders[change.folder]
         if change.node is None:
             names.pop(change.name, None)

@@ -326,7 +326,6 @@ class TypedBatches:
         return self.source_of(column) in self.decoders
 
     def needed(self) -> list[str]:
-        """The columns that have to be read."""
         more = [name for decoder in self.decoders.values() for name in decoder.needs]
         if self.decoders and (self.on_undecoded == "raise" or any(map(_may_cut, self.decoders.values()))):
             more += ["topic", "partition", "offset"]
@@ -346,7 +345,6 @@ class TypedBatches:
         return pa.schema(fields)
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode batch by batch."""
         if not self.decoders:
             yield from batches
             return
@@ -519,7 +517,6 @@ def reader_schema(
     decoding: Decoding, schemas: Schemas, topics: Sequence[str], which: str,
     peek: Callable[[str], Iterable[pa.RecordBatch]],
 ) -> Schema:  # fmt: skip
-    """Return the schema that all values are read by."""
     wanted = decoding.wanted(which)
     if wanted is not None:
         return chosen_schema(schemas, wanted, decoding.context)
@@ -607,7 +604,6 @@ def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None,
 
 
 def chosen_schema(schemas: Schemas, wanted: SchemaChoice, context: str = DEFAULT_CONTEXT) -> Schema:
-    """Return the schema that a caller names."""
     if isinstance(wanted, Schema):
         return wanted
     if isinstance(wanted, int):

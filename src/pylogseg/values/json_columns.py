@@ -36,7 +36,6 @@ class JsonParts(NamedTuple):
 
     @classmethod
     def of(cls, whole: pa.Field, column: TypedColumn) -> JsonParts:
-        """Number the parts of a type."""
         parts, rows, names = [(whole, column)], list[list[int]](), bytearray()
         for number, (field, typed) in enumerate(parts):  # grows meanwhile
             name = field.name.encode() if number else b""

@@ -106,7 +106,6 @@ class ArrowColumn:
         return pa.Array.from_buffers(kind, count, buffers, nulls)
 
     def _named(self, numbers: npt.NDArray[np.int32], bits: pa.Buffer | None, nulls: int) -> pa.Array:
-        """Names of numbers; one that the schema does not have is its own name."""
         pairs = [symbol.split("=", 1) for symbol in self._column.symbols]
         names = [name for _, name in pairs]
         if self._are_places and numbers.min() >= 0 and numbers.max() < len(names):

@@ -238,7 +238,6 @@ class ProtobufEngine:
         return 0 if name == self._message else self._refuse(f"the message is {name}, not {self._message}")
 
     def message_of(self, writer: Schema, named: Named, framed: Framed, row: int) -> str | None:
-        """Return the name of the message that a value is."""
         if writer.type != "PROTOBUF":
             return None
         file = self._parse(writer)

@@ -183,7 +183,6 @@ class JsonTypes:
         self._count = 0
 
     def field(self, text: str) -> pa.Field:
-        """Return a field of the type of the whole value."""
         whole = self._load(text)
         return self._typed("value", whole, whole, ())
 

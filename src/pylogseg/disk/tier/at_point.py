@@ -74,7 +74,6 @@ def point_files(
 
 
 def listed(objects: Objects) -> dict[str, Stored]:
-    """Return the objects of an archive, by their names there."""
     return {_key(objects, stored): stored for stored in objects.find()}
 
 

@@ -304,7 +304,6 @@ class ChunkView:
         """Do nothing: the cache is bounded."""
 
     def close(self) -> None:
-        """Close the object."""
         close = getattr(self._source.view, "close", None)
         if close is not None:
             with contextlib.suppress(StorageError):

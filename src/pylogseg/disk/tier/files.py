@@ -41,7 +41,6 @@ class TierFile(NamedTuple):
         return self.source if self.kind is FileKind.LOG else None
 
     def read(self) -> bytes:
-        """Return all bytes."""
         if self.source is None:
             return self.data
         if self.kind is not FileKind.LOG:
@@ -66,7 +65,6 @@ class BytesView:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
         return len(self._data)
 
     def __enter__(self) -> BytesView:
@@ -146,7 +144,6 @@ class TierFiles:
         return self._file(path, "open").open(path)
 
     def has(self, path: str) -> bool:
-        """Check whether there is a file or folder."""
         try:
             self.stat(path)
         except StorageError:

@@ -185,7 +185,6 @@ class DiskWithTier(LocalFiles):
 
 
 def joined_with(tier: str, storage_options: Mapping[str, Any] | None, *, memory_map: bool = False) -> DiskWithTier:
-    """Return the disks of this machine with a tier."""
     return DiskWithTier(Tier.open(tier, storage_options, memory_map=memory_map), memory_map=memory_map)
 
 

@@ -45,7 +45,6 @@ class JsonFields:
         return value
 
     def text(self, name: str | int, form: re.Pattern[str] | None = None) -> str:
-        """Return a text, of a form."""
         value = self._get(name)
         if not isinstance(value, str) or len(value) > _MOST_TEXT or (form and not form.fullmatch(value)):
             expected = f"text of the form {form.pattern}" if form else f"text of at most {_MOST_TEXT} characters"
@@ -62,7 +61,6 @@ class JsonFields:
         return value
 
     def topic(self, name: str | int) -> str:
-        """Return the name of a topic."""
         value = self.text(name)
         try:
             check_topic(value)
@@ -71,22 +69,18 @@ class JsonFields:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return an array of texts."""
         inside = JsonFields(self._get(name), self.at, self._name(name), list)
         return tuple(inside.text(number) for number in range(len(inside.value)))
 
     def objects(self, name: str) -> list[JsonFields]:
-        """Return an array of objects."""
         values = JsonFields(self._get(name), self.at, self._name(name), list).value
         return [JsonFields(each, self.at, f"{self._name(name)}[{i}]") for i, each in enumerate(values)]
 
     def arrays(self, name: str) -> list[JsonFields]:
-        """Return an array of arrays."""
         values = JsonFields(self._get(name), self.at, self._name(name), list).value
         return [JsonFields(each, self.at, f"{self._name(name)}[{i}]", list) for i, each in enumerate(values)]
 
     def array(self, name: str) -> JsonFields:
-        """Return an array."""
         return JsonFields(self._get(name), self.at, self._name(name), list)
 
     def members(self, name: str) -> dict[str, Any]:

@@ -69,7 +69,6 @@ class FixedChunks:
 
     @property
     def object_size(self) -> int:
-        """Bytes of the object."""
         return (self.count - 1) * self.stored_size + self.last_stored_size if self.count else 0
 
     def place(self, chunk: int) -> tuple[int, int]:
@@ -92,7 +91,6 @@ class VariableChunks:
 
     @property
     def object_size(self) -> int:
-        """Bytes of the object."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def place(self, chunk: int) -> tuple[int, int]:

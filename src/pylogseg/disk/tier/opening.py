@@ -15,7 +15,6 @@ LAYOUTS = ("aiven", "localtier")
 
 
 def is_tier(path: str | os.PathLike[str]) -> bool:
-    """Check whether a path is the URL of a tier."""
     layout, _, rest = os.fspath(path).partition("+")
     return layout in LAYOUTS and "://" in rest
 

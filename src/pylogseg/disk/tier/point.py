@@ -310,7 +310,6 @@ def seal(text: str) -> str:
 
 
 def disk_fields(disk: SeenDisk) -> dict[str, Any]:
-    """Return a disk as JSON has it."""
     return {
         "path": disk.path,
         "nodeId": disk.node_id,
@@ -338,5 +337,4 @@ def partition_fields(partition: ArchivedPartition) -> dict[str, Any]:
 
 
 def segment_fields(segment: ArchivedSegment) -> list[Any]:
-    """Return a segment as JSON has it."""
     return [segment.base_offset, segment.end_offset, segment.size, segment.segment_id, *sum(segment.objects, ())]

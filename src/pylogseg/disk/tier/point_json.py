@@ -74,7 +74,6 @@ def point_of(fields: JsonFields) -> Point:
 
 
 def disks_of(fields: JsonFields) -> tuple[SeenDisk, ...]:
-    """Return the disks of a point."""
     return tuple(_disk(each) for each in fields.objects("disks"))
 
 
@@ -162,7 +161,6 @@ def _file(fields: JsonFields, size: int, sha256: int) -> ArchivedFile:
 
 
 def segment_of(fields: JsonFields) -> ArchivedSegment:
-    """Return a segment of a point."""
     base = fields.number(0)
     log, indexes, manifest = (_file(fields, place, place + 1) for place in (4, 6, 8))
     return ArchivedSegment(

@@ -177,7 +177,6 @@ def names_of_lists(store: ObjectStore, head: PointHead, at: str) -> tuple[list[s
 
 
 def read_listed(store: ObjectStore, fields: JsonFields, head: PointHead) -> Point:
-    """Read the lists of a point."""
     names, known = names_of_lists(store, head, fields.at)
     members = dict(fields.value) | {
         "settings": {},
@@ -256,7 +255,6 @@ def check_list(store: ObjectStore, name: str, data: bytes | StorageError | None,
 
 
 def names_in(data: bytes, at: str) -> Iterator[str]:
-    """Yield the names in a list of lists."""
     for line in data.decode("ascii", "replace").splitlines():
         if not _NAME.fullmatch(line):
             raise CorruptionError(at, 0, f"a list of lists has {line[:60]!r}: expected the name of a list")

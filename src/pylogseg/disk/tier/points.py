@@ -58,7 +58,6 @@ def archive_store(
 
 
 def new_id(time_ms: int) -> str:
-    """Return a new id for a point of a time."""
     return re.sub(r"[-:.]", "", iso_text(time_ms)) + f"-{uuid.uuid4().hex[:8]}"
 
 
@@ -278,7 +277,6 @@ def write_point(store: ObjectStore, point: Point, known: Collection[str] = ()) -
 
 
 def mark_text(cluster_id: str) -> str:
-    """Return what the mark of an archive says."""
     return json.dumps({"format": _MARK_FORMAT, "clusterId": cluster_id})
 
 

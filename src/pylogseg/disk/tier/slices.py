@@ -64,11 +64,9 @@ class TierSegment:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return self.place[1] - self.place[0]
 
     def open(self) -> FileView:
-        """Open the bytes of the segment."""
         view = self.upload.open()
         return view if self.starts_whole and self.ends_whole else PartsOfFiles([(view, *self.place)])
 

@@ -281,7 +281,6 @@ class AivenUpload:
             raise unreadable(self.manifest_name, "read", str(error)) from None
 
     def small_name(self, kind: FileKind) -> str:
-        """Return the name of the object with the indexes."""
         return self.name.removesuffix(FileKind.LOG.value) + ".indexes"
 
     def read_small(self, kind: FileKind) -> bytes:
@@ -349,6 +348,5 @@ class FileUpload:
         return self.shared.objects.name(self.files[kind].path)
 
     def read_small(self, kind: FileKind) -> bytes:
-        """Return a small file."""
         file = self.files[kind]
         return self.shared.objects.read(file, 0, file.size)

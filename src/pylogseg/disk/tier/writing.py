@@ -98,7 +98,6 @@ class UploadWriter:
         self._digest.close()
 
     def beside(self, small: Mapping[FileKind, bytes], segment: UploadedSegment) -> tuple[bytes, bytes]:
-        """Return the object with the small files, and the manifest."""
         places, body = dict[FileKind, tuple[int, int]](), b""
         for kind in INDEXES.values():
             data = small.get(kind, b"")

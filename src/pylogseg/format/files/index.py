@@ -64,7 +64,6 @@ class IndexFile:
 
     @property
     def buffer(self) -> memoryview:
-        """The bytes of the file."""
         return self._view
 
     @property

@@ -154,7 +154,6 @@ def least_bytes(field: MessageField, version: int, flexible: Versions) -> int:
 
 
 def default_of(field: MessageField, policy: Policy = FILES) -> Any:
-    """The default of a field, of its own."""
     if field.default == {}:
         return {inner.name: default_of(inner, policy) for inner in field.fields}
     if field.type == "uuid" and not (field.is_list or policy.ids_are_text):

@@ -101,7 +101,6 @@ class KafkaError(Exception):
 
 
 def unknown_topic(name: str, text: str | None = None) -> KafkaError:
-    """Return the error for a topic that is not here."""
     return invalid_topic(name) or KafkaError(UNKNOWN_TOPIC_OR_PARTITION, text)
 
 

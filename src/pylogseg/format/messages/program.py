@@ -208,7 +208,6 @@ class _Compiler:
 
 @functools.cache
 def program_of(name: str) -> Program:
-    """Return the program of a message."""
     of = message(name)
     compiler = _Compiler(of)
     entry = np.zeros((of.versions.last + 1, 2), np.int32)

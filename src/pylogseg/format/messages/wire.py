@@ -50,7 +50,6 @@ class Header(NamedTuple):
 
 
 def request_of(key: int) -> Message | None:
-    """Return the request of a key, if the table has it."""
     return numbered("clients", "request").get(key)
 
 

@@ -29,7 +29,6 @@ def entries(data: bytes, name: FileName, path: str) -> Iterator[Row]:
 
 
 def can_decode(kind: FileKind) -> bool:
-    """Check whether `entries` can decode a kind of file."""
     return kind in _DECODERS
 
 

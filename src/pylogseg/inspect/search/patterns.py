@@ -41,7 +41,6 @@ class Pattern:
                 raise RequestError(f"cannot search in {place!r}; expected one of {', '.join(PLACES)}")
 
     def matches(self, columns: RecordColumns) -> Mask:
-        """Return a mask of the records that match."""
         mask = np.zeros(len(columns), np.bool_)
         if "key" in self.places:
             mask |= self._in_spans(columns.key_place, columns.key_size, columns.sources)

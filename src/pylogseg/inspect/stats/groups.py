@@ -40,7 +40,6 @@ class StatsGroup:
 
     @property
     def columns(self) -> tuple[TableColumn, ...]:
-        """The columns of its row."""
         return STATS if self.is_whole else STATS_OF_RANGE
 
     @property
@@ -50,7 +49,6 @@ class StatsGroup:
 
     @property
     def codecs(self) -> dict[str, CodecStats]:
-        """Batches by name of the codec."""
         return {codec_name(number): codec for number, codec in sorted(self.stats.codecs.items())}
 
     @property

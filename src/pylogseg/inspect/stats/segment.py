@@ -64,7 +64,6 @@ class CodecStats:
     raw_bytes: int = 0  #: The same, decompressed.
 
     def merge(self, other: CodecStats) -> None:
-        """Add the counts of another object."""
         for name in vars(self):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -215,7 +214,6 @@ class SegmentCount(Visitor):
         self._control_runs: list[npt.NDArray[np.int64]] = []
 
     def unopened(self, error: StorageError | None) -> None:
-        """Note that nothing was read."""
         segment = self._segment
         end = segment.next_base
         gap = removed_gap(segment, 0, end) if error is None else unreadable_gap(segment, error, 0, end)
@@ -232,7 +230,6 @@ class SegmentCount(Visitor):
         return self._start
 
     def gap(self, gap: Gap) -> None:
-        """Note a gap."""
         if gap.end_position > self._start:
             self.stats.gaps += [*self._order.finish(gap.next_offset), gap]
 
@@ -256,7 +253,6 @@ class SegmentCount(Visitor):
         return rows
 
     def records(self, part: Slice) -> None:
-        """Count records."""
         decoded, damage, continues, _ = part
         stats = self.stats
         columns, below = of_segment(self._segment, decoded)
@@ -292,7 +288,6 @@ class SegmentCount(Visitor):
             self._on_batches(rows)
 
     def finish(self, end_position: int) -> None:
-        """Note what is missing at the end."""
         stats, after = self.stats, self._after_last
         stats.gaps += self._order.finish()
         if stats.end_offset > after >= 0:

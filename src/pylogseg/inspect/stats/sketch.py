@@ -131,7 +131,6 @@ class Distinct:
             self.hashes = both[is_new][:_KEPT_HASHES]
 
     def merge(self, other: Distinct) -> None:
-        """Add what another one counted."""
         self.add(other.hashes)
 
     @property
@@ -141,7 +140,6 @@ class Distinct:
 
     @property
     def count(self) -> int:
-        """The number of distinct values."""
         if self.is_exact:
             return len(self.hashes)
         return round((_KEPT_HASHES - 1) * 2.0**64 / float(self.hashes[-1]))

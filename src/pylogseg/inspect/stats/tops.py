@@ -72,7 +72,6 @@ class Tops:
         self.owners = np.concatenate([self.owners, owners])[best]
 
     def merge(self, other: Tops) -> None:
-        """Add what another one counted."""
         before = len(self.segments)
         self.segments += other.segments
         for mine, others in ((self.by_records, other.by_records), (self.by_bytes, other.by_bytes)):

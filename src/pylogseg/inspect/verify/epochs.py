@@ -33,7 +33,6 @@ _LATE = (
 def check_leader_epochs(
     partition: Partition, reports: Sequence[SegmentReport], checkpoints: Checkpoints | None
 ) -> Iterator[Finding]:
-    """Check the leader epochs of a partition."""
     file = read_leader_epochs(partition.files, partition.path)
     if file.error is not None:
         if isinstance(file.error, CorruptionError):

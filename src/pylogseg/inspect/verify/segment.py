@@ -163,7 +163,6 @@ class SegmentCheck(Visitor):
             self._producers = ProducersCheck(segment)
 
     def report(self) -> SegmentReport:
-        """Return what was found."""
         self._report.findings = _shortened(self._report.findings, self._unlisted)
         return self._report
 
@@ -206,7 +205,6 @@ class SegmentCheck(Visitor):
         self.finish(end_position)
 
     def gap(self, gap: Gap) -> None:
-        """Report a gap."""
         self._report.findings.append(of_gap(gap))
         self._report.end_gap = gap
         self._after_gap = True

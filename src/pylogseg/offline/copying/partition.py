@@ -342,5 +342,4 @@ def _entries_within(data: bytes, kind: FileKind, base: int, size: int, end: int)
 
 
 def _leading(good: Any) -> int:
-    """Return the number of leading true values."""
     return len(good) if good.all() else int(np.argmin(good))

@@ -152,7 +152,6 @@ class OtherReplica:
         return next(self.batches(first, end), None) is not None
 
     def batches(self, first: int, end: int) -> Iterator[Filtered]:
-        """Yield its batches of a range."""
         for run in self._other.runs:
             if run.first_offset >= end or run.end_offset <= first:
                 continue

@@ -56,7 +56,6 @@ class Arrival(NamedTuple):
     aborts: bool = False  #: True if transactions that are open at its end are aborted.
 
     def ids(self, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the ids that producers get."""
         return renamed(found, self.origin) if self.is_foreign else found
 
     def changes(self, name: str) -> Callable[[Window], Any] | None:

@@ -478,7 +478,6 @@ class Restoring:
         self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
 
     def plan(self, overwrite: bool) -> Result:
-        """Return what a restore would do."""
         self._result.dry_run = True
         self._result.notes += moving_picture(self._target)
         self._chosen(overwrite)
@@ -550,7 +549,6 @@ class Restoring:
                 )
 
     def _chosen(self, overwrite: bool) -> list[str]:
-        """Return the names of the partitions to write."""
         self._result.partitions += self._given.partitions
         arriving = [each.name for each in self._result if each.state == "done"]
         refuse_second_copies(self._target, arriving, self._given.folders)

@@ -56,7 +56,6 @@ class Digest:
             self._hash.update(run.tobytes())
 
     def text(self) -> str:
-        """Return the digest in hexadecimal."""
         return self._hash.hexdigest()
 
 

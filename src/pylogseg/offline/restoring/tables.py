@@ -43,7 +43,6 @@ class RecordRange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the partition."""
         return partition_folder_name(self.topic, self.partition)
 
 

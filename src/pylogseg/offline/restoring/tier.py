@@ -344,7 +344,6 @@ class _Beside:
         self._transactions = TransactionCheck(segment, found)
 
     def check(self, good: Good) -> None:
-        """Check what they say of batches."""
         for check in self._checks:
             if check is not None:
                 check.window(good.rows)

@@ -63,7 +63,6 @@ class Background:
         self.flush_every(flush_ms)
 
     def stop(self) -> None:
-        """Stop the tasks."""
         self._stopped = True
         for task in self._tasks.values():
             task.cancel()

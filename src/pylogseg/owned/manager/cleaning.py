@@ -136,7 +136,6 @@ class Cleaning:
                     raise CleaningAbortedError(f"{folder}: another operation needs the log")
 
     def progress(self) -> list[Progress]:
-        """Return the running cleanings."""
         now = time.perf_counter()
         with self._mutex:
             running = [(folder, each) for folder, each in self._busy.items() if each is not None]

@@ -61,7 +61,6 @@ class TopicSettings:
             self._why = f"{folder} cannot be read: {error}"
 
     def of(self, topic: str) -> LogConfig:
-        """Return settings of a topic's logs."""
         said = self.said.get(topic, _NOTHING)
         known = self._known.get(topic)
         if known is None or known[0] is not said:

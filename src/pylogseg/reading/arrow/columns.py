@@ -273,8 +273,6 @@ def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 
 
 def _of_batch(value: Callable[[RecordColumns], npt.NDArray[Any]]) -> Callable[[Chunk, pa.DataType], pa.Array]:
-    """A column that has one value a batch."""
-
     def make(chunk: Chunk, kind: pa.DataType) -> pa.Array:
         per_batch = value(chunk.columns)
         if len(per_batch) and (per_batch == per_batch[0]).all():

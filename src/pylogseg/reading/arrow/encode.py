@@ -91,7 +91,6 @@ def encode(
 
 
 def input_columns(records: Any, base_offset: int | None, timestamp_default_ms: int) -> Columns:
-    """Convert the input of `encode` to columns."""
     if isinstance(records, Columns):
         return records
     if isinstance(records, RecordColumns):

@@ -67,7 +67,6 @@ def _entry(acl: Acl) -> dict[str, Any]:
 
 
 def describe_acls(call: Call) -> Values:
-    """Answer DescribeAcls."""
     if call.service.rights is None:
         return {**_NO_ACLS, "errorMessage": "No Authorizer is configured on the broker"}
     wanted = _filter_of(call.values)
@@ -84,7 +83,6 @@ def describe_acls(call: Call) -> Values:
 
 
 def create_acls(call: Call) -> Values:
-    """Answer CreateAcls."""
     asked = call.values["creations"]
     if call.service.rights is None:
         return {"results": [_NO_ACLS for _ in asked]}
@@ -147,7 +145,6 @@ def _word(number: int, others: dict[int, str] | None = None) -> str:
 
 
 def delete_acls(call: Call) -> Values:
-    """Answer DeleteAcls."""
     asked = call.values["filters"]
     if call.service.rights is None:
         return {"filterResults": [_NO_ACLS for _ in asked]}
@@ -191,7 +188,6 @@ def _deleted(found: dict[str, Acl] | None) -> dict[str, Any]:
 
 
 def describe_users(call: Call) -> Values:
-    """Answer DescribeUserScramCredentials."""
     users = writing_of(call).topics.users
     asked = Counter(each["name"] for each in call.values["users"] or ())
     by_name: dict[str, list[dict[str, int]]] = {}

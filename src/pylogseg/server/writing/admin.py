@@ -55,7 +55,6 @@ def tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dic
 
 
 def create_topics(call: Call) -> Values:
-    """Answer CreateTopics."""
     names = Counter(each["name"] for each in call.values["topics"])
     rows = []
     try:
@@ -115,7 +114,6 @@ def _check_replicas(call: Call, replicas: Iterable[Any]) -> None:
 
 
 def delete_topics(call: Call) -> Values:
-    """Answer DeleteTopics."""
     by_id = call.version >= _DELETE_BY_ID
     asked = call.values["topics"] if by_id else [{"name": name} for name in call.values["topicNames"]]
     rows = []
@@ -141,7 +139,6 @@ def _delete(call: Call, topic: Topic | None, missing: int) -> None:
 
 
 def create_partitions(call: Call) -> Values:
-    """Answer CreatePartitions."""
     rows = []
     for asked in call.values["topics"]:
         rows.append(tried({"name": asked["name"]}, functools.partial(_add_partitions, call, asked)))
@@ -190,7 +187,6 @@ def _delete_records(call: Call, name: str, asked: dict[str, Any]) -> dict[str, A
 
 
 def delete_groups(call: Call) -> Values:
-    """Answer DeleteGroups."""
     rows = []
     for name in call.values["groupsNames"]:
         row: dict[str, Any] = {"groupId": name}
@@ -203,7 +199,6 @@ def delete_groups(call: Call) -> Values:
 
 
 def delete_offsets(call: Call) -> Values:
-    """Answer OffsetDelete."""
     places = [
         (topic["name"], each["partitionIndex"]) for topic in call.values["topics"] for each in topic["partitions"]
     ]

@@ -118,7 +118,6 @@ class Requests:
             return [seen for seen, _ in self._kept]
 
     def clear(self) -> None:
-        """Forget them."""
         with self._mutex:
             self._kept.clear()
             self._bytes = 0

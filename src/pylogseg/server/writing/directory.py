@@ -206,7 +206,6 @@ class DirectoryLogs:
         self.manager.configure(topic.name, **_said(topic.name, settings))
 
     def make(self, topic: Topic, number: int) -> None:
-        """Make the log of a partition."""
         self.manager.log(topic.name, number, topic_id=format_uuid(topic.id))
 
     def append(self, served: ServedPartition, data: Any, origin: Origin, transaction_version: int) -> Appended:

@@ -186,7 +186,6 @@ class OffsetsJournal(_TopicJournal):
         return encode_coordinator("OffsetCommit", key, _OFFSET_VERSION, value)
 
     def delete_group(self, group: str, places: Iterable[Place]) -> None:
-        """Note that a group is deleted."""
         head = encode_coordinator("GroupMetadata", {"group": group})
         self._append(group, [*(self._record(group, place, None) for place in places), head])
 
@@ -284,7 +283,6 @@ class TransactionsJournal(_TopicJournal):
         self._append(name, [encode_coordinator("TransactionLog", {"transactionalId": name})])
 
     def load(self) -> dict[str, Transaction]:
-        """Return the transactions by their ids."""
         found: dict[str, Transaction] = {}
         for log in self._logs():
             for batch in _batches(log):

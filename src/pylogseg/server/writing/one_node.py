@@ -175,7 +175,6 @@ def list_transactions(call: Call) -> Values:
 
 
 def describe_transactions(call: Call) -> Values:
-    """Answer DescribeTransactions."""
     known = {each.id: each for each in writing_of(call).transactions.names()}
     return {"transactionStates": [_described(name, known.get(name)) for name in call.values["transactionalIds"]]}
 

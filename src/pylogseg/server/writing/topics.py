@@ -289,7 +289,6 @@ class Topics:
         self.on_change()
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic."""
         with self._changing:
             self.store.check_changeable()
             if self.catalog.topics.get(topic.name) is not topic:
@@ -305,7 +304,6 @@ class Topics:
         self.on_change()
 
     def show(self, topics: dict[str, Topic]) -> None:
-        """Serve these topics."""
         self.catalog.show(topics)
         self._alike = {_alike(name): each for name, each in topics.items()}
         self._count = sum(each.count for each in topics.values())

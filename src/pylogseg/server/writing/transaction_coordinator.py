@@ -162,7 +162,6 @@ class TransactionCoordinator:
         return found
 
     def names(self) -> list[Transaction]:
-        """Return all transactions."""
         with self._changed:
             return [self._transactions[name] for name in sorted(self._transactions)]
 

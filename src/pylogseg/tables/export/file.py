@@ -108,7 +108,6 @@ class Form:
         return self.columns if self.typed is None else self.typed.needed()
 
     def batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """The records of a chunk with `schema`."""
         batch = arrow.record_batch(chunk, arrow.schema(self._read))
         batch = with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
         if self.has_exact_times:

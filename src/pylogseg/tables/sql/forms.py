@@ -121,7 +121,6 @@ _WRITERS = {"parquet": _parquet, "arrow": _arrow, "csv": _csv, "json": _json}
 
 
 def are_numbers(schema: pa.Schema) -> list[bool]:
-    """Return for each column whether it has numbers."""
     of = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     return [any(is_kind(kind) for is_kind in of) for kind in schema.types]
 

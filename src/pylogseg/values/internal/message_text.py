@@ -64,7 +64,6 @@ def coordinator_texts(topic: str, columns: RecordColumns) -> CoordinatorTexts:
 
 
 def with_texts(array: pa.BinaryArray, rows: _Rows, texts: Sequence[bytes | None]) -> pa.BinaryArray:
-    """Return the array with other texts in some rows."""
     if not len(rows):
         return array
     index = np.arange(len(array))
@@ -73,7 +72,6 @@ def with_texts(array: pa.BinaryArray, rows: _Rows, texts: Sequence[bytes | None]
 
 
 def text_array(texts: Sequence[bytes | None]) -> pa.BinaryArray:
-    """Return texts as an array."""
     return pa.array(texts, pa.binary())
 
 

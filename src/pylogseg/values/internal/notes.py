@@ -19,7 +19,6 @@ class Notes(list[str]):
 
     @property
     def has_damage(self) -> bool:
-        """True if some of it is damage."""
         return bool(self.damage)
 
     def add_left_out(self, *texts: str) -> None:
@@ -28,7 +27,6 @@ class Notes(list[str]):
         self += [text for text in texts if text not in self]
 
     def add_damage(self, *texts: str) -> None:
-        """Note damage."""
         self.damage += [text for text in texts if text not in self.damage]
         self += [text for text in texts if text not in self]
 

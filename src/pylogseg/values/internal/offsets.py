@@ -70,7 +70,6 @@ class PartitionEnds:
         self._found: dict[tuple[str, int], Ends] = {}
 
     def of(self, topic: str, partition: int) -> Ends:
-        """Return the ends of a partition."""
         key = topic, partition
         if key not in self._found:
             log = self.log(topic, partition)

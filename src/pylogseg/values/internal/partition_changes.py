@@ -41,7 +41,6 @@ class PartitionChanges:
         return first
 
     def add(self, decoded: Decoded, at: _Longs) -> None:
-        """Add changes with their numbers."""
         self._parts.append(decoded)
         self._at.append(at)
 

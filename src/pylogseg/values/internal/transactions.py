@@ -167,7 +167,6 @@ def _or_none(number: int) -> int | None:
 
 
 def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[str, int, ProducerRow]]:
-    """Yield the producers of every partition that is here."""
     for topic in sorted(disk.topics):
         for log in newest_replicas(disk, topic, notes):
             partition = int(log.name.rpartition("-")[2])

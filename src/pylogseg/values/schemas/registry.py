@@ -69,12 +69,10 @@ class Registry:
         return f"<Registry {self.url}>"
 
     def by_id(self, number: int, context: str) -> Schema | None:
-        """Ask for the schema with an id."""
         subject = "" if context == DEFAULT_CONTEXT else "?subject=" + urllib.parse.quote(f":{context}:", safe="")
         return self._ask(f"/schemas/ids/{number}{subject}", is_final=True, id=number, context=context)
 
     def by_guid(self, guid: str) -> Schema | None:
-        """Ask for the schema with a GUID."""
         return self._ask(f"/schemas/guids/{urllib.parse.quote(guid, safe='')}", is_final=True)
 
     def version(self, subject: str, version: int | None) -> Schema | None:

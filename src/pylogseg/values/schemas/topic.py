@@ -66,7 +66,6 @@ class SchemaTopic:
         return [f"{TOPIC}: {reason} ({count})" for reason, count in sorted(self.left_out.items())] + self.damage
 
     def add(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
-        """Take one record in."""
         key = _object(raw_key)
         if key is None:
             self.left_out["a key that is not a JSON object"] += 1
