@@ -75,7 +75,6 @@ def read_damage(store: ObjectStore, key: str) -> NotedDamage:
 
 
 def note_damage(store: ObjectStore, key: str, reason: str) -> None:
-    """Note that a run found damage in an object."""
     content = {"format": 1, "time": iso_text(time.time_ns() // 1_000_000), "reason": reason}
     store.put(_note_of(key), json.dumps(content).encode())
 

@@ -25,7 +25,6 @@ class RecordDigest:
         self.records, self.first_offset, self.last_offset = 0, -1, -1
 
     def add(self, columns: RecordColumns) -> None:
-        """Add records, which follow those before."""
         if not len(columns):
             return
         self.first_offset = int(columns.offset[0]) if not self.records else self.first_offset
@@ -47,5 +46,4 @@ class RecordDigest:
                 digest.update(piece)
 
     def text(self) -> str:
-        """Return the digest in hexadecimal digits."""
         return hashlib.sha256(b"".join(column.digest() for column in self._columns)).hexdigest()

@@ -155,7 +155,6 @@ def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps
 
 
 def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None, bar: Bar | None = None) -> int:
-    """Write records to stdout; return their number."""
     bar = bar or Bar(0, "")
     if text.head:
         common.write(text.head)

@@ -70,7 +70,6 @@ class Chosen(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
         return sum(segment.size for log in self.logs() for segment in log.segments)
 
     def live_partitions(self) -> list[Partition]:
@@ -586,7 +585,6 @@ def is_damage_met() -> bool:
 
 
 def code_of_damage(context: click.Context) -> int:
-    """Return the exit code after damage."""
     return 2 if context.meta.get(_UNREADABLE) else 1
 
 

@@ -198,7 +198,6 @@ def _print_gaps(rows: list[tuple[Segment, SegmentRow]]) -> None:
 
 
 def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, ...]:
-    """Return the total line of the table of partitions."""
     first = [row.first_timestamp for row in rows if row.first_timestamp is not None]
     newest = [row.newest_timestamp for row in rows if row.newest_timestamp is not None]
     return (

@@ -67,7 +67,6 @@ class _Printing(logging.Handler):
 
 
 def options(function: _F) -> _F:
-    """Add the options of connections and logins."""
     for each in reversed(_OPTIONS):
         function = each(function)
     return function
@@ -108,7 +107,6 @@ def run(made: Callable[[], Server], where: str) -> None:
 
 
 def paths_text(paths: tuple[str, ...]) -> str:
-    """Return paths as they may be shown."""
     return ", ".join(printable(without_login(each)) for each in paths)
 
 

@@ -66,7 +66,6 @@ def read_leader_epochs(files: Folders, folder: str) -> SmallFile[list[EpochEntry
 
 
 def read_partition_metadata(files: Folders, folder: str) -> SmallFile[str]:
-    """Read the topic id of a partition."""
     return _read(files, files.join(folder, FileKind.PARTITION_METADATA.value), _topic_id)
 
 

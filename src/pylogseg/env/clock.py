@@ -16,5 +16,4 @@ class SystemClock:
     """The clock of this machine."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
         return time.time_ns() // 1_000_000

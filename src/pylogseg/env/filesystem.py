@@ -155,7 +155,6 @@ class MappedReader(_Closing):
         return self._size
 
     def read(self, position: int, size: int) -> memoryview:
-        """Return a view of the map."""
         return self._view[position : position + size]
 
     def read_into(self, position: int, memory: memoryview) -> int:

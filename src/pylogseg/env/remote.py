@@ -61,7 +61,6 @@ def tag_of(info: Mapping[str, Any]) -> str:
 
 
 def without_login(url: str) -> str:
-    """Return a URL without the name and the password that it may have."""
     return re.sub(r"://[^/]*@", "://", url)
 
 

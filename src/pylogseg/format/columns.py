@@ -178,7 +178,6 @@ def camel_case(name: str) -> str:
 
 
 def spark_ddl(columns: Iterable[TableColumn]) -> str:
-    """Return columns as a schema that Spark parses."""
     return ", ".join(f"`{column.name}` {_spark_type(column)}" for column in columns)
 
 

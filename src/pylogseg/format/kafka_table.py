@@ -22,5 +22,4 @@ def kafka_table() -> dict[str, Any]:
 
 @functools.cache
 def errors() -> Mapping[str, int]:
-    """Return the numbers of Kafka's errors by their names."""
     return dict(kafka_table()["ERROR"])

@@ -141,7 +141,6 @@ def decompress_block(payload: memoryview) -> memoryview | None:
 
 
 def library() -> BlockLibrary:
-    """Return the function for the blocks of plain frames."""
     return BlockLibrary(
         cramjam.lz4.decompress_block_into, cramjam.DecompressionError, _framing.lz4_blocks, is_exact=False
     )

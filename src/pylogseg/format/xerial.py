@@ -97,7 +97,6 @@ def library() -> BlockLibrary:
 
 
 def compressor(level: int, magic: int) -> Callable[[memoryview], bytes]:
-    """Return the function that makes a stream."""
     return _compress
 
 

@@ -88,7 +88,6 @@ def behind_table(runs: Runs, dead: IsDead) -> int:
 
 
 def audit_of(name: str, extent: LogExtent, **found: Any) -> PartitionAudit:
-    """Return what will be said of a partition."""
     return PartitionAudit(
         name,
         log_start_offset=extent.log_start_offset,

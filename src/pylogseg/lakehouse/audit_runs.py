@@ -134,7 +134,6 @@ def slots_of(columns: TableColumns) -> Slots | None:
 
 
 def spill_path(folder: str, number: int) -> str:
-    """Return the path of a temporary file."""
     return os.path.join(folder, f"{number}.run")
 
 

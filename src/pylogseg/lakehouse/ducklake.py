@@ -200,7 +200,6 @@ class DuckLakeSink:
         return offsets_of(rows.to_arrow_table())
 
     def files(self) -> Collection[str]:
-        """See `Sink`: those of all snapshots."""
         rows = self._rows("select path, path_is_relative from __ducklake_metadata_lake.ducklake_data_file")
         return {f"{self.folder}/{path}" if relative else path for path, relative in rows}
 

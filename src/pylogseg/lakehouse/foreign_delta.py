@@ -25,7 +25,6 @@ _MAPPING = "delta.columnMapping."
 
 
 def open_it(path: str) -> ForeignTable:
-    """Open a Delta table in its newest version."""
     try:
         table = DeltaTable(path)
         actions = pa.table(table.get_add_actions())

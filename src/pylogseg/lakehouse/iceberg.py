@@ -229,7 +229,6 @@ class IcebergSink:
         return offsets_of(self._table.scan(wanted, selected_fields=names).to_arrow())
 
     def files(self) -> Collection[str]:
-        """See `Sink`: those of all snapshots."""
         found = set()
         for snapshot in self._table.snapshots():
             for manifest in snapshot.manifests(self._table.io):

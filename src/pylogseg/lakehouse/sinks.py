@@ -53,7 +53,6 @@ class Period:
 
     @property
     def micros(self) -> int:
-        """How long it is."""
         return _HOUR_US if self.is_hour else _DAY_US
 
     def folder_of(self, number: int) -> str:

@@ -360,7 +360,6 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         self._index().check_base(self.base_offset)
 
     def reset(self) -> None:
-        """Drop all entries."""
         file = self._opened()
         if file is not None:
             file.truncate(0)

@@ -139,7 +139,6 @@ class LeaderEpochs:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the file, durably."""
         with self._lock:
             data = encode_leader_epochs(self._entries)
             self._written = None

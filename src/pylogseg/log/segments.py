@@ -69,7 +69,6 @@ class Segments:
 
     @property
     def size(self) -> int:
-        """Bytes of batches in all segments."""
         return sum(segment.size for segment in self._sorted[1])
 
     def floor(self, offset: int) -> LogSegment | None:

@@ -78,7 +78,6 @@ class LogState:
         self.on_cut: Callable[[], None] = lambda: None
 
     def new_producers(self, names: Iterable[str] | None = None) -> Producers:
-        """Return an empty state of this log's producers."""
         return Producers(self.storage, self.folder, expiration_ms=self.producer_expiration_ms, names=names)
 
     def new_segment(self, base_offset: int) -> LogSegment:

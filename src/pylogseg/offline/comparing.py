@@ -487,7 +487,6 @@ class Side:
 
     @property
     def last_offset(self) -> int:
-        """The last offset of the records in memory."""
         return self.end_offset - 1
 
     def take(self, limit: int) -> RecordColumns | None:

@@ -28,7 +28,6 @@ class FixedClock:
     ms: int
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
         return self.ms
 
 

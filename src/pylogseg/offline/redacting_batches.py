@@ -178,7 +178,6 @@ class Redaction:
         self.cuts.append(Gap(path, GapKind.REMOVED, position, position + size, first, end, reason, False))
 
     def apply(self, window: Window, path: str) -> Filtered:
-        """The batches without those records."""
         data = np.flatnonzero(~window.batches.is_control)
         rows = window.batches[data]
         columns = decoded(rows, window.buffer, window.file_position, path, self.limit_bytes)

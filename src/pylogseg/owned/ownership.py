@@ -225,7 +225,6 @@ class Waiters:
         self._moved = threading.Condition()
 
     def wake(self) -> None:
-        """Wake all waiting threads."""
         if self.count:
             with self._moved:
                 self._moved.notify_all()

@@ -51,7 +51,6 @@ class HeaderColumns:
 
     @cached_property
     def batch(self) -> npt.NDArray[np.intp]:
-        """Row of the batch of each record."""
         found: npt.NDArray[np.intp] = np.repeat(np.arange(len(self.batches)), self.batches.count)
         return found[self.first : self.first + self.count]
 

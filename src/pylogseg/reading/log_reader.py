@@ -134,7 +134,6 @@ class LogReader:
             )
 
     def losses(self) -> list[Gap]:
-        """Return the known losses in the range."""
         until = self.selection.until
         end = self.end_offset if until is None else min(self.end_offset, self.log.offset_of_time(until))
         return self.log.losses(max(self.first_offset, self.log.log_start_offset), end)
@@ -144,7 +143,6 @@ class LogReader:
         yield from self.log.chunks(self.first_offset, self.end_offset, self.selection.timed(self.state))
 
     def filtered(self, chunk: Chunk) -> Chunk:
-        """Return only the selected records of a chunk."""
         return self.selection.of_chunk(chunk)
 
     def chunks(self) -> Iterator[Chunk]:

@@ -389,7 +389,6 @@ class ReportAssembly:
         )
 
     def _others(self, partitions: Sequence[PartitionFact]) -> tuple[str, ...]:
-        """Return the names of partitions that are not in the facts: what was not shown, and what was not asked for."""
         shown = {fact.name for fact in partitions}
         there = {printable(each.name) for log_dir in self._disk.log_dirs for each in log_dir.partitions}
         return tuple(sorted((there | {row["name"] for row in self._brief.values()}) - shown))

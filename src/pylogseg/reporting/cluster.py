@@ -116,7 +116,6 @@ class ClusterFacts:
         return (Command("show", line("pylogseg", "groups", *self._paths, group, "--lag")),)
 
     def advice(self) -> Iterator[FindingFact]:
-        """Yield transactions that hang."""
         for row in self._open:
             if row["hanging"]:
                 reason = (

@@ -49,7 +49,6 @@ def _quoted(word: str) -> str:
 
 
 def of_partition(path: str) -> tuple[Command, ...]:
-    """Return the commands that show more of a partition."""
     return (
         Command("show", line("pylogseg", "ls", path, "--segments")),
         Command("show", line("pylogseg", "stats", path, "--gaps")),

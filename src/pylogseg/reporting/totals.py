@@ -105,7 +105,6 @@ class Totals:
             self._topics.setdefault(fact.topic, _Sum(Growth(self._now_ms))).add(fact, fold)
 
     def by_time(self) -> tuple[Series, Growth]:
-        """Return the counts by time of all disks."""
         series, grown = Series(), Growth(self._now_ms)
         for found in self._disks.values():
             series.merge(found.series)

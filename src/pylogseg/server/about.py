@@ -126,7 +126,6 @@ def topic_partitions(call: Call) -> Values:
 
 
 def cluster(call: Call) -> Values:
-    """Answer DescribeCluster."""
     if call.values["endpointType"] != 1:
         text = "Unsupported endpoint type: only brokers are described here"
         return {"errorCode": codes.UNSUPPORTED_ENDPOINT_TYPE, "errorMessage": text}
@@ -156,7 +155,6 @@ def log_dirs(call: Call) -> Values:
 
 
 def fail_log_dirs(call: Call, code: int, text: str | None) -> Values:
-    """Return the error for each directory."""
     return {"results": [{"logDir": path, "errorCode": code} for path in call.catalog.log_dirs or [""]]}
 
 

@@ -181,7 +181,6 @@ class ServedPartition:
 
     @property
     def is_open(self) -> bool:
-        """True if the log is open now."""
         return self._log is not None
 
     @property

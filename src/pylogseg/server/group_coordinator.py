@@ -317,7 +317,6 @@ class GroupCoordinator:
         return None if self._journal is None else self._journal.place_of(group_id)
 
     def stage(self, producer: tuple[int, int], group_id: str, place: Place, committed: Committed) -> None:
-        """Note an offset that a transaction commits."""
         with self._changed:
             self._offsets.charge(committed)
             if self._journal is not None:
@@ -337,7 +336,6 @@ class GroupCoordinator:
     # ---- deleting ----
 
     def forget_topic(self, topic: str) -> None:
-        """Forget the offsets of a topic that is deleted."""
         with self._changed:
             for group_id, found in self._offsets.by_group.items():
                 self._forget(group_id, [place for place in found if place[0] == topic])

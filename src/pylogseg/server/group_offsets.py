@@ -24,7 +24,6 @@ def has_groups(disk: Disk) -> bool:
 
 
 def check_groups(disk: Disk) -> None:
-    """Raise RequestError if a disk has none."""
     if not has_groups(disk):
         where = ", ".join(log_dir.path for log_dir in disk.log_dirs) or "the given folders"
         raise RequestError(f"group_offsets: {where}: there is no partition of {TOPIC} here")

@@ -133,7 +133,6 @@ def _leave(call: Call, member_id: str, instance_id: str | None) -> None:
 
 
 def commit(call: Call) -> Values:
-    """Answer OffsetCommit."""
     values, groups = call.values, call.service.groups
     group_id = values["groupId"]
     error = codes.NONE
@@ -241,7 +240,6 @@ def _offset(number: int, committed: Committed | None, error: int) -> dict[str, A
 
 
 def list_groups(call: Call) -> Values:
-    """Answer ListGroups."""
     states = {each.lower() for each in call.values["statesFilter"]}
     types = {each.lower() for each in call.values["typesFilter"]}
     return {

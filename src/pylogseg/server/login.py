@@ -59,7 +59,6 @@ class Login:
         return self.state is LoginState.NEW and key == API_VERSIONS
 
     def answer(self, key: int, version: int, values: Values) -> Said:
-        """Answer a request of SASL."""
         if self.is_done:  # as a broker that wants no login, or that does not ask for it again
             return Said({"errorCode": codes.ILLEGAL_SASL_STATE, "errorMessage": _NO_MORE})
         if key == SASL[0]:

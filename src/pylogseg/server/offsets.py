@@ -18,7 +18,6 @@ _NOTHING = FoundOffset(-1, -1, -1)
 
 
 def list_offsets(call: Call) -> Values:
-    """Answer ListOffsets."""
     committed = call.values["isolationLevel"] == 1
     counts: dict[tuple[str, int], int] = {}
     for topic in call.values["topics"]:

@@ -276,6 +276,5 @@ def endpoint_of(text: str, what: str) -> Endpoint:
 
 
 def topics_text(names: Sequence[str], most: int = 20) -> str:
-    """Return a list of topics for a warning."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -168,7 +168,6 @@ class Call(NamedTuple):
 
     @property
     def catalog(self) -> Catalog:
-        """The topics that are served."""
         return self.service.catalog
 
     def topic(self, name: str | None, topic_id: bytes = NO_ID) -> Topic | None:

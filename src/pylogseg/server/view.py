@@ -22,5 +22,4 @@ class View(NamedTuple):
 
     @property
     def skips(self) -> bool:
-        """True if damage is left out."""
         return self.on_corrupt == "skip"

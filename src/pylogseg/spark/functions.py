@@ -304,7 +304,6 @@ def _partition_of(keys: pa.Array, counts: pa.Array) -> pa.Array:
 
 
 def _apply(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:
-    """Apply a function of Arrow arrays to a column."""
     if not hasattr(sql, "arrow_udf"):
         return _apply_pandas(function, returns, column, *args, **options)
 

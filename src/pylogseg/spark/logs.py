@@ -128,12 +128,10 @@ class LogEnds:
 
     @property
     def name(self) -> str:
-        """Topic and partition."""
         return f"{self._log.topic}-{self._log.partition}"
 
     @property
     def earliest(self) -> int:
-        """Log start offset."""
         return self._log.log_start_offset
 
     @property

@@ -84,7 +84,6 @@ class PylogsegSource(DataSource):
         return found if kept is None else with_options(found, kept)
 
     def reader(self, schema: StructType) -> Any:
-        """Return a reader for one batch query."""
         given = self._given(schema)
         options = parse(given)
         paths = paths_of(given)

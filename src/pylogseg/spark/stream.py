@@ -182,7 +182,6 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _log.warning("%s", what)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task."""
         typed = with_new_schemas(self._typed, self._paths, self._options)
         yield from read_task(partition.value or (), self._options, self._columns, typed)
         freeze_modules()

@@ -44,7 +44,6 @@ class Explanation(NamedTuple):
 
 
 def explain(table: LogScan, filter: Any) -> Explanation:
-    """Explain a reading of logs with a filter; no record is read."""
     read: dict[str, int] = {}
     for task in table.tasks(filter, TASK_BYTES):
         for path, size in table.files(task):

@@ -64,7 +64,6 @@ class DiskState:
     folders: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
 
     def copy(self) -> DiskState:
-        """Return a copy that shares nothing with this state."""
         files = {node: bytearray(data) for node, data in self.files.items()}
         return DiskState(files, {node: dict(names) for node, names in self.folders.items()})
 

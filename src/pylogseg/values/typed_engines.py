@@ -89,7 +89,6 @@ class AvroEngine:
         return self._parsed[key]
 
     def add(self, writer: Schema, named: Named) -> int:
-        """Make a writer's schema known."""
         if named.form == "apicurio-json":
             self._in_json[named] = self._parse(writer)
         return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
@@ -150,7 +149,6 @@ class ProtobufEngine:
         return self._files[key]
 
     def add(self, writer: Schema, named: Named) -> int:
-        """Make a writer's schema known."""
         if writer.type != "PROTOBUF":
             raise RequestError(f"{writer.title} is {writer.type}, but the reader's schema is PROTOBUF")
         self._writers.append((self._parse(writer), named))

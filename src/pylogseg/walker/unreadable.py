@@ -42,7 +42,6 @@ class Patched:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
         return self._view.size
 
     def read(self, position: int, size: int) -> Any:

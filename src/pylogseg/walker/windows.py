@@ -59,7 +59,6 @@ class _Reached(NamedTuple):
     sure: int
 
     def after(self, rows: BatchTable) -> _Reached:
-        """Return the state after more batches."""
         found = rows.summary()
         first, base = found.first_base_offset, found.last_base_offset
         offset = first if self.sure <= first < self.offset else self.offset

@@ -205,7 +205,6 @@ class PointFiles(TierFiles):
                 self._folders[f"{url}{INSIDE}{name}"] = dict(sorted(files.items()))
 
     def stored(self, key: str) -> Stored:
-        """Return an object of the archive that was listed, by its name there."""
         return self._there[key]
 
 

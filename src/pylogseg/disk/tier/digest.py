@@ -36,7 +36,6 @@ class ObjectDigest:
             self._hashing = None
 
     def hexdigest(self) -> str:
-        """Return it, in hexadecimal digits."""
         self._wait()
         return self._sha256.hexdigest()
 

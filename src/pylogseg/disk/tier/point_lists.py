@@ -54,7 +54,6 @@ _Line = tuple[bytes, bytes | None]
 
 
 def list_key(name: str) -> str:
-    """Return the name of a list's object in the archive."""
     return f"{LISTS}/{name}.jsonl"
 
 

@@ -167,7 +167,6 @@ class BrokenUpload:
     flaw: int = 3
 
     def open(self) -> FileView:
-        """Raise the error."""
         raise self._failure()
 
     def small_name(self, kind: FileKind) -> str:
@@ -175,7 +174,6 @@ class BrokenUpload:
         return self.name
 
     def read_small(self, kind: FileKind) -> bytes:
-        """Raise the error."""
         raise self._failure()
 
     def _failure(self) -> StorageError:
@@ -340,11 +338,9 @@ class FileUpload:
         return {kind: size for kind, size in others.items() if size or kind in _ALWAYS}
 
     def open(self) -> FileView:
-        """Open the copy of the segment."""
         return self.shared.objects.open(self.files[FileKind.LOG])
 
     def small_name(self, kind: FileKind) -> str:
-        """Return the name of a small file's object, for messages."""
         return self.shared.objects.name(self.files[kind].path)
 
     def read_small(self, kind: FileKind) -> bytes:

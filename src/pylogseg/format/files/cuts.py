@@ -33,7 +33,6 @@ class Cut(NamedTuple):
 
 
 def encode_cuts(cuts: Iterable[Cut]) -> bytes:
-    """Make the content of the file."""
     rows = [cut._asdict() for cut in cuts]
     content = {"version": _VERSION, "crc32c": _checksum(rows), "cuts": rows}
     return json.dumps(content, indent=1).encode() + b"\n"

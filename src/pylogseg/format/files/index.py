@@ -68,7 +68,6 @@ class IndexFile:
 
     @property
     def count(self) -> int:
-        """Number of entries."""
         return self._count
 
     @property

@@ -58,12 +58,10 @@ class StatsGroup:
 
     @property
     def time_types(self) -> dict[str, int]:
-        """Batches by name of the type of their timestamps."""
         return {TIME_TYPES[kind]: count for kind, count in sorted(self.stats.time_types.items())}
 
     @property
     def producers(self) -> int:
-        """Number of producer ids."""
         return len(self.stats.producers)
 
     @property

@@ -67,7 +67,6 @@ class MissingOffsets:
         self._list([(0, log_start_offset, "log start")] if log_start_offset > 0 else [])
 
     def add(self, stats: Stats) -> None:
-        """Add the next segment."""
         if self._base is None:
             self._base = stats.base_offset
         if stats.first_offset < 0:

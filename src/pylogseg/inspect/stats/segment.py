@@ -117,7 +117,6 @@ class Stats:
     tops: Tops | None = None  #: Heaviest keys and largest records, if requested.
 
     def merge(self, other: Stats) -> None:
-        """Add the counts of another object, of any partition."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("keys", "key_sizes", "value_sizes", "record_sizes"):

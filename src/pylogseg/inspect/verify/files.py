@@ -147,7 +147,6 @@ def _control_kinds(segment: Segment) -> list[ControlKind]:
 
 
 def check_log_dir(log_dir: LogDir) -> Iterator[Finding]:
-    """Check the files of a log directory itself."""
     for kind, path in log_dir.checkpoints.items():
         if kind.is_offset_checkpoint:
             offsets, findings = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)

@@ -269,7 +269,6 @@ class TransactionCheck:
         self._gap = False
 
     def window(self, rows: BatchTable, window: Window) -> None:
-        """Note transactional data and markers."""
         chosen = rows[rows.is_transactional]
         if not len(chosen):
             return

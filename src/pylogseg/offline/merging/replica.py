@@ -43,7 +43,6 @@ class Checksums:
         self._rows = np.empty(0, [("hash", "u8"), ("offset", "i8"), ("crc", "u4")])
 
     def add(self, batches: BatchTable) -> None:
-        """Remember good batches."""
         rows = np.empty(len(batches), self._rows.dtype)
         rows["offset"], rows["crc"] = batches.base_offset, batches.rows["crc"]
         rows["hash"] = rows["offset"].astype(np.uint64) * _FACTOR

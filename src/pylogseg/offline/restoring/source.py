@@ -53,7 +53,6 @@ class RestoreSource:
         raise NotImplementedError
 
     def size(self, names: Iterable[str]) -> int:
-        """Return the bytes of partitions."""
         raise NotImplementedError
 
     def contents(self, names: Iterable[str], arrivals: Arrivals) -> dict[str, Content]:

@@ -125,7 +125,6 @@ class Tables:
             raise StorageError(fragment.path, "read", str(error)) from error
 
     def _ranges(self, fragment: Any) -> list[RecordRange]:
-        """Return the records of each partition in a file."""
         tells = "isTransactional" in self.schema.names
         columns = [*_PLACE.names, "offset", *(["isTransactional"] if tells else [])]
         found: dict[tuple[str, int], RecordRange] = {}
@@ -173,7 +172,6 @@ class Tables:
         return self._missing.get(name, [])
 
     def partitions(self) -> dict[str, RecordRange]:
-        """Return the contents of each partition in all files, by name."""
         found: dict[str, RecordRange] = {}
         for file in self._files:
             for each in file.ranges:

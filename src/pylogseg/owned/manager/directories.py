@@ -126,7 +126,6 @@ class Directories:
         raise RequestError(f"{log_dir}: not one of the log directories: {known}")
 
     def contents(self, directory: LogDirectory) -> LogsFound:
-        """Return the folders of partitions in a log directory."""
         found = LogsFound([], [], [], [])
         by_state = {"": found.live, "future": found.future, "delete": found.deleted, "stray": found.stray}
         for entry in self._storage.list_folder(directory.path):

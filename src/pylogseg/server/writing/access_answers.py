@@ -237,7 +237,6 @@ def alter_users(call: Call) -> Values:
 
 
 def fail_changes(call: Call, code: int, text: str | None) -> Values:
-    """Return the error for each user."""
     names = dict.fromkeys(row["name"] for row in (*call.values["deletions"], *call.values["upsertions"]))
     return {"results": [{"user": name, "errorCode": code, "errorMessage": text} for name in names]}
 

@@ -27,7 +27,6 @@ def alter(call: Call) -> Values:
 
 
 def alter_in_part(call: Call) -> Values:
-    """Answer IncrementalAlterConfigs."""
     return _altered(call, _changed)
 
 

@@ -228,7 +228,6 @@ class Control:
         self._running.clear()
 
     def resume(self) -> None:
-        """Answer again."""
         self._running.set()
 
 

@@ -195,7 +195,6 @@ class OffsetsJournal(_TopicJournal):
         self._append(group, [encode_coordinator("GroupMetadata", {"group": group}, _GROUP_VERSION, value)])
 
     def load(self) -> LoadedGroups:
-        """Return what the topic holds."""
         offsets: Offsets = {}
         staged: dict[int, dict[str, dict[Place, Committed | None]]] = {}
         groups: dict[str, dict[str, Any]] = {}

@@ -44,7 +44,6 @@ class MemoryLogs:
         return self._overlays.open_or_make(found, self.config_of(found.topic), self.clock)
 
     def release(self, log: Log) -> None:
-        """Close the files of a log."""
         log.close_handles()
 
     def usage(self, log_dir: str) -> tuple[int, int]:
@@ -94,7 +93,6 @@ class MemoryLogs:
             self._cleaned[served], _ = Cleaner(OffsetMap()).clean(log, what)
 
     def delete(self, served: ServedPartition) -> None:
-        """Forget what is known of a partition."""
         self._cleaned.pop(served, None)
 
 

@@ -90,7 +90,6 @@ def alter_log_dirs(call: Call) -> Values:
 
 
 def fail_moves(call: Call, code: int, text: str | None) -> Values:
-    """Return the error for each partition."""
     topics = (topic for log_dir in call.values["dirs"] for topic in log_dir["topics"])
     return {
         "results": [
@@ -145,7 +144,6 @@ def _state_of(state: TransactionState) -> str:
 
 
 def list_transactions(call: Call) -> Values:
-    """Answer ListTransactions."""
     values, now_ms = call.values, writing_of(call).topics.clock.now_ms()
     names = {_state_of(each) for each in TransactionState}
     wanted, producers = set(values["stateFilters"]), set(values["producerIdFilters"])

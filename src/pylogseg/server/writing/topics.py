@@ -107,7 +107,6 @@ class Topics:
     # ---- settings ----
 
     def config_of(self, topic: str) -> LogConfig:
-        """Return the settings of a topic's logs."""
         known = self.catalog.topics.get(topic)
         try:
             return config(topic, self.settings_of(topic, {} if known is None else known.settings))

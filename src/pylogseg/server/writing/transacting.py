@@ -27,7 +27,6 @@ def _producer(call: Call) -> ProducerIdAndEpoch:
 
 
 def init_producer_id(call: Call) -> Values:
-    """Answer InitProducerId."""
     writing, values = writing_of(call), call.values
     if values["transactionalId"] is None:
         return {"producerId": writing.new_id(), "producerEpoch": 0}
@@ -64,7 +63,6 @@ def _is_here(call: Call, topic: str, number: int) -> bool:
 
 
 def add_offsets(call: Call) -> Values:
-    """Answer AddOffsetsToTxn."""
     values = call.values
     try:
         writing_of(call).transactions.add(values["transactionalId"], _producer(call), groups=[values["groupId"]])
@@ -115,7 +113,6 @@ def _stage(call: Call, topic: str, asked: dict[str, Any]) -> int:
 
 
 def end(call: Call) -> Values:
-    """Answer EndTxn."""
     values = call.values
     version = 2 if call.version >= _RAISES_EPOCH else 0
     try:

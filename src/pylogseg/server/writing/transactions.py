@@ -187,7 +187,6 @@ class Transaction:
         return TransactionEnd(self.producer, commits, tuple(sorted(self.places)), self.version)
 
     def complete(self, now_ms: int) -> None:
-        """Note that all markers are written."""
         self.state = (
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT

@@ -73,7 +73,6 @@ class Form:
 
     @property
     def is_table(self) -> bool:
-        """True for forms with typed columns."""
         return self.name in ("parquet", "arrow")
 
     def __post_init__(self) -> None:
@@ -90,7 +89,6 @@ class Form:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of Parquet and Arrow files."""
         found = as_strings(arrow.schema(self._read), self._strings)
         if self.typed is not None:
             found = self.typed.schema(found)

@@ -88,7 +88,6 @@ class GroupRecords:
 
     @classmethod
     def read(cls, disk: Disk, cut_off: CutOff, notes: Notes) -> GroupRecords:
-        """Read all partitions of the topic."""
         parts: dict[int, list[pa.Table]] = defaultdict(list)
         pending: list[_Row] = []
         emptied: dict[str, int] = {}
@@ -364,6 +363,5 @@ def groups_table(groups: Mapping[str, Group], offsets: Mapping[str, int]) -> pa.
 
 
 def members_table(groups: Mapping[str, Group]) -> pa.Table:
-    """Return a row for each member of each group."""
     rows = [groups[name].members[member] for name in sorted(groups) for member in sorted(groups[name].members)]
     return pa.Table.from_pylist(rows, MEMBERS)

@@ -71,7 +71,6 @@ class KeyedLog:
         self.note_gaps(state)
 
     def note_gaps(self, state: ReadState) -> None:
-        """Note the damage that a reading has met."""
         gaps = [gap for gap in state.gaps if gap.is_damage]
         self.notes.add_damage(*(f"{gap.path}, position {gap.position}: {gap.reason}" for gap in gaps))
 

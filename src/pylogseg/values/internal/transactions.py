@@ -176,7 +176,6 @@ def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[s
 
 
 def producers_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
-    """Return a row for each producer of each partition."""
     names = {row["producerId"]: row["transactionalId"] for row in transaction_rows(disk, cut_off, notes)}
     rows = [
         {
