@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pylogseg._native import _encoder
 from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
+from pylogseg.format.batch_head import LEAST_BATCH_BYTES
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable, joined_rows
 from pylogseg.format.codecs import CODEC_NAMES, CODECS
 from pylogseg.format.records import RecordColumns
@@ -46,9 +47,6 @@ REASONS = (
 # Records of so many bytes are laid out at once before they are compressed: what more there is leaves the nearer caches,
 # and less takes more changes between encoder and codec.
 _SCRATCH_BYTES = 1 << 20
-
-# Before compressed records, for magic 0, 1 and 2.
-_HEADER_BYTES = (26, 34, 61)
 
 _ROOM = 9  # the kernel's status for an output that is too short
 
@@ -267,7 +265,7 @@ class _Building:
             if body is None:
                 return
             # Each growth may copy all: what is left of the records is taken to become as small as this batch.
-            size, counts = len(body) + _HEADER_BYTES[magic], rows["count"]
+            size, counts = len(body) + LEAST_BATCH_BYTES[magic], rows["count"]
             left = size * (len(self.columns) - done - int(counts[:row].sum())) // int(counts[row])
             _encoder.resize(self.out, self.end + max(size, min(left + left // 16, self.likely)))
 

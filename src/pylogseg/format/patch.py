@@ -11,6 +11,7 @@ from typing import Any
 
 from pylogseg import _codec
 from pylogseg.errors import RequestError
+from pylogseg.format.batch_head import LEAST_BATCH_BYTES
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 
@@ -18,7 +19,6 @@ _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _CRC = struct.Struct(">I")
-_SMALLEST = (26, 34, 61)
 _KEPT = CODEC_MASK | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 
 
@@ -91,6 +91,6 @@ def _batch(buffer: Any, position: int) -> tuple[memoryview, int, int]:
         raise RequestError(f"no batch at position {position} of {len(whole)} bytes")
     view = whole[position:]
     size, magic = 12 + _INT.unpack_from(view, 8)[0], view[16]
-    if magic > 2 or not _SMALLEST[magic] <= size <= len(view):
+    if magic > 2 or not LEAST_BATCH_BYTES[magic] <= size <= len(view):
         raise RequestError(f"no whole batch at position {position}: size {size}, magic {magic}, {len(view)} bytes")
     return view[:size], magic, size

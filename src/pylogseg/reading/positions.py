@@ -8,11 +8,10 @@ and the position of its first batch.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
+from pylogseg.format.batch_head import BatchHead, parse_head
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.names import FileKind
@@ -56,23 +55,8 @@ def _is_of_append(view: FileView, position: int, offset: int) -> bool:
     return False
 
 
-class _Head(NamedTuple):
-    base_offset: int
-    last_offset: int
-    size: int
-
-
-def _head_at(view: FileView, position: int) -> _Head | None:
-    """Return what the header of the batch at a position says; None if no batch can begin there."""
+def _head_at(view: FileView, position: int) -> BatchHead | None:
+    """Return the header of the batch at a position; None if no batch can begin there."""
     if not 0 <= position < view.size:
         return None
-    head = bytes(view.read(position, BATCH_HEADER_BYTES))
-    size = 12 + int.from_bytes(head[8:12], "big", signed=True)
-    if len(head) < 17 or head[16] > 2 or size < 26:
-        return None
-    offset = int.from_bytes(head[:8], "big", signed=True)
-    if head[16] < 2:
-        return _Head(offset, offset, size)
-    if len(head) < BATCH_HEADER_BYTES:
-        return None
-    return _Head(offset, offset + int.from_bytes(head[23:27], "big", signed=True), size)
+    return parse_head(bytes(view.read(position, BATCH_HEADER_BYTES)), position)

@@ -9,38 +9,24 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.batch_head import BatchHead, parse_head
 from pylogseg.format.codecs import CODECS
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.listing import PartitionRow, missing_segments
 
 #: Most headers that are looked at from one position on, and bytes that are read at once.
 _MOST, _READ_BYTES = 512, 16 << 10
-_V2 = struct.Struct(">qiibIhiqqqhii")
-_LEGACY = struct.Struct(">qiIbbq")
-_LEAST_BYTES = (26, 34, 61)
 _CODEC, _APPEND_TIME, _DELETE_HORIZON = 0x07, 0x08, 0x40
 
 
 class _OddError(Exception):
     """Something is not as usual."""
-
-
-class _HeaderFields(NamedTuple):
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    magic: int
-    attributes: int
-    base_timestamp: int
-    max_timestamp: int
-    records: int
 
 
 def partition_row(partition: Partition, advance: Advance | None = None) -> PartitionRow:
@@ -93,7 +79,7 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
             raise _OddError
         if head.magic < 2 or head.attributes & _APPEND_TIME:
             return head.max_timestamp
-        body = bytes(view.read(head.position + _LEAST_BYTES[2], 24))
+        body = bytes(view.read(head.position + BATCH_HEADER_BYTES, 24))
         delta = _varint(body, _varint(body, 0)[1] + 1)[0]  # length, attributes, and then this
         if head.base_timestamp + delta < 0:
             raise _OddError
@@ -114,7 +100,7 @@ def _newest(segment: Segment, view: FileView) -> int:
     return max(timestamp, *(head.max_timestamp for head in heads))
 
 
-def _from_entry(segment: Segment, view: FileView, offset: int | None) -> list[_HeaderFields]:
+def _from_entry(segment: Segment, view: FileView, offset: int | None) -> list[BatchHead]:
     """Return the headers from the entry of the offset index on that is at or below an offset; None: from the last."""
     index = _entries(segment, FileKind.OFFSET_INDEX, ">ii")
     below = [entry for entry in index if offset is None or segment.base_offset + entry[0] <= offset]
@@ -143,7 +129,7 @@ def _entries(segment: Segment, kind: FileKind, layout: str) -> list[tuple[int, i
     return found
 
 
-def _headers(segment: Segment, view: FileView, position: int) -> Iterator[_HeaderFields]:
+def _headers(segment: Segment, view: FileView, position: int) -> Iterator[BatchHead]:
     """Yield the headers from a position to the end of a file; there is at least one unless the file is empty."""
     size, held, start, reached = view.size, b"", position, segment.base_offset - 1
     if position < 0 or (size and position >= size):
@@ -151,9 +137,9 @@ def _headers(segment: Segment, view: FileView, position: int) -> Iterator[_Heade
     for _ in range(_MOST):
         if position == size:
             return
-        if position + _LEAST_BYTES[2] > start + len(held):
+        if position + BATCH_HEADER_BYTES > start + len(held):
             start, held = position, bytes(view.read(position, _READ_BYTES))
-        head = _parsed(held[position - start : position - start + _LEAST_BYTES[2]], position)
+        head = _parsed(held[position - start : position - start + BATCH_HEADER_BYTES], position)
         if head.base_offset <= reached or head.last_offset < head.base_offset or head.position + head.size > size:
             raise _OddError
         yield head
@@ -161,20 +147,12 @@ def _headers(segment: Segment, view: FileView, position: int) -> Iterator[_Heade
     raise _OddError
 
 
-def _parsed(data: bytes, position: int) -> _HeaderFields:
-    magic = data[16] if len(data) >= _LEAST_BYTES[0] else 3
-    if magic > 2 or len(data) < _LEAST_BYTES[magic]:
+def _parsed(data: bytes, position: int) -> BatchHead:
+    head = parse_head(data, position)
+    if head is None:
         raise _OddError
-    if magic == 2:
-        base, length, _, _, _, attributes, delta, base_ms, max_ms, *_, count = _V2.unpack(data)
-        head = _HeaderFields(position, 12 + length, base, base + delta, 2, attributes, base_ms, max_ms, count)
-        if not 0 <= count <= delta + 1 or attributes & _CODEC >= len(CODECS):
-            raise _OddError
-    else:
-        base, length, _, _, attributes, max_ms = _LEGACY.unpack(data[: _LEGACY.size])
-        max_ms = max_ms if magic else -1
-        head = _HeaderFields(position, 12 + length, base, base, magic, attributes, max_ms, max_ms, 1)
-    if head.size < _LEAST_BYTES[magic]:
+    is_fitting = 0 <= head.records <= head.last_offset - head.base_offset + 1
+    if head.magic == 2 and not (is_fitting and head.attributes & _CODEC < len(CODECS)):
         raise _OddError
     return head
 
