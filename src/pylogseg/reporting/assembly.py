@@ -52,7 +52,7 @@ from pylogseg.reporting.partitions import (
 )
 from pylogseg.reporting.payloads import Samples
 from pylogseg.reporting.scanning import SegmentScan
-from pylogseg.reporting.scope import ReadCounts, scope_fact, verdict_of
+from pylogseg.reporting.scope import ReportScope, verdict_of
 from pylogseg.reporting.totals import Totals
 from pylogseg.values.internal.producers import ProducerRow
 
@@ -84,7 +84,7 @@ class ReportAssembly:
         self._samples = Samples(disk, options)
         self._cluster = ClusterFacts(disk, options.now_ms)
         self._totals = Totals(options.now_ms)
-        self.reading = ReadCounts()
+        self.scope = ReportScope(options)
         self._findings: list[FindingFact] = []
         self._unlisted = 0
         self._levels = {"damage": 0, "notice": 0, "advice": 0}
@@ -104,20 +104,20 @@ class ReportAssembly:
         name = partition.name if partition is not None else unit.name if unit else ""
         fold = Fold(unit or Unit(name, (), 0, None), self._options.now_ms, self._options.is_whole)
         self._now = partition, unit, fold
-        self.reading.partitions += partition is not None and partition.error is None
+        self.scope.fact.partitions += partition is not None and partition.error is None
 
     def add(self, segment: Segment, scan: SegmentScan) -> None:
         assert self._now is not None
         self._now[2].add(segment, scan)
-        self.reading.add(segment, scan)
+        self.scope.add(segment, scan)
 
     def finish_partition(self) -> None:
         """Make facts of what was added since `begin`."""
         if self._now is None:
             return
         (partition, unit, fold), self._now = self._now, None
-        self.reading.logs += fold.has_batches
-        self.reading.sampled += fold.is_sampled
+        self.scope.logs += fold.has_batches
+        self.scope.fact.partitions_sampled += fold.is_sampled
         if partition is None:
             assert unit is not None
             draft = self._of_file(unit, fold)
@@ -181,7 +181,7 @@ class ReportAssembly:
             self._note_failure(partition, error)
             return _Draft(fact, fold)
         if late:
-            self.reading.late.append(late)
+            self.scope.late.append(late)
         opened = self._cluster.open_of(partition, producers)
         fact = replace(fact, cleaning=self._cleaning(partition, fold, row, producers))
         return _Draft(fact, fold, partial(self._with_files, partition, fold, row, producers, opened))
@@ -221,7 +221,7 @@ class ReportAssembly:
         )
 
     def _note_failure(self, partition: Partition, error: PylogsegError) -> None:
-        self.reading.notes.append(printable(f"{partition.name}: {error}"))
+        self.scope.add_notes(f"{partition.name}: {error}")
 
     def _cleaning(
         self, partition: Partition, fold: Fold, row: PartitionRow, producers: Sequence[ProducerRow]
@@ -313,19 +313,19 @@ class ReportAssembly:
     def facts(self, summary: VerifySummary, took_ms: int) -> Facts:
         options = self._options
         partitions = [self._finished(draft) for draft in self._best()]
-        self.reading.add_notes(*self._disk.notes, *self._settings.notes, *self._samples.notes)
+        self.scope.add_notes(*self._disk.notes, *self._settings.notes, *self._samples.notes)
         tables = self._cluster.tables()
         disks = self._totals.disks(self._disk)
         for advice in (*self._cluster.advice(), *self._totals.advice(disks)):
             self._note(advice)
-        self.reading.add_notes(*self._cluster.notes)
+        self.scope.add_notes(*self._cluster.notes)
         damage, notices, advice_count = (self._levels[level] for level in ("damage", "notice", "advice"))
         *urgent, heals = URGENCIES
         order = [*urgent, "advice", heals]
         findings = sorted(self._findings, key=lambda fact: (order.index(fact.urgency), fact.level))
         kept = findings[:MOST_FINDINGS]
         series, grown = self._totals.by_time()
-        scope = scope_fact(self.reading, options, summary, self._why_not_all())
+        scope = self.scope.finish(summary, self._why_not_all())
         return Facts(
             version=VERSION,
             pylogseg=__version__,

@@ -49,28 +49,29 @@ class FindingFact:
     urgency: str = "advice"  #: Else one of `inspect.verify.findings.URGENCIES`.
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScopeFact:
     """What was read, and what was not."""
 
     mode: str  #: ``headers`` (and a sample of records) or ``full``.
     since_ms: int | None
     until_ms: int | None
-    partitions: int  #: Whose segments were looked at: not those that await deletion, move here, or are strays.
-    partitions_sampled: int  #: Of which records were decoded: with ``full`` those that are not empty, else the largest.
-    segments: int
-    size: int  #: Of the segments.
-    segments_with_all_headers: int  #: Every batch header of them was read.
-    segments_with_some_headers: int  #: So many headers that the rest was estimated.
-    segments_read_whole: int  #: Every byte of them was read.
-    headers: int  #: Batch headers that were read.
-    records_decoded: int
-    bytes_decoded: int  #: In the files, of the batches of these records.
-    checked: tuple[str, ...]  #: Sentences.
-    not_checked: tuple[str, ...]
-    notes: tuple[str, ...]  #: What could not be read or was skipped.
-    aggregated: str  #: Why partitions are not shown one by one; empty if they are.
-    payloads: int  #: Records a partition whose keys and values are in the facts (``--sample``).
+    partitions: int = 0  #: Whose segments were looked at: not those that await deletion, move here, or are strays.
+    #: Of which records were decoded: with ``full`` those that are not empty, else the largest.
+    partitions_sampled: int = 0
+    segments: int = 0
+    size: int = 0  #: Of the segments.
+    segments_with_all_headers: int = 0  #: Every batch header of them was read.
+    segments_with_some_headers: int = 0  #: So many headers that the rest was estimated.
+    segments_read_whole: int = 0  #: Every byte of them was read.
+    headers: int = 0  #: Batch headers that were read.
+    records_decoded: int = 0
+    bytes_decoded: int = 0  #: In the files, of the batches of these records.
+    checked: tuple[str, ...] = ()  #: Sentences.
+    not_checked: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: What could not be read or was skipped.
+    aggregated: str = ""  #: Why partitions are not shown one by one; empty if they are.
+    payloads: int = 0  #: Records a partition whose keys and values are in the facts (``--sample``).
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def gather(
     loose = units[len(readable) :]
     order = [(p, *by_path[p.path]) if p.error is None else (p, None, 0) for p in chosen]
     assembly = ReportAssembly(disk, options)
-    assembly.reading.add_notes(*notes)
+    assembly.scope.add_notes(*notes)
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
     tasks = _tasks(whole, options)
     scans = _scanned(disk, tasks, options, executor, on_bytes)

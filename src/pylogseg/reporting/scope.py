@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable
@@ -15,100 +15,85 @@ from pylogseg.reporting.scanning import SegmentScan
 _MOST_NOTES = 100
 
 
-@dataclass
-class ReadCounts:
-    """Counts of what was read of the segments."""
+class ReportScope:
+    """Counts what was read of the segments, and says what was not."""
 
-    partitions: int = 0
-    logs: int = 0  #: That are not empty: partitions, and files named by themselves.
-    sampled: int = 0  #: Logs of which records were decoded.
-    segments: int = 0
-    size: int = 0
-    ways: Counter[str] = field(default_factory=Counter)
-    headers: int = 0
-    records: int = 0
-    decoded_bytes: int = 0
-    undecided: list[str] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    def __init__(self, options: ReportOptions) -> None:
+        mode = "full" if options.full else "headers"
+        self.fact = ScopeFact(mode, options.since, options.until, payloads=options.payloads)
+        self.logs = 0  # that are not empty: partitions, and files named by themselves
+        self.late: list[str] = []
+        self._options, self._ways = options, Counter[str]()
+        self._undecided: list[str] = []
 
     def add(self, segment: Segment, scan: SegmentScan) -> None:
-        self.segments += 1
-        self.size += scan.row.size
-        self.ways[scan.read] += 1
-        self.headers += scan.headers
-        self.undecided += scan.report.undecided[: max(0, _MOST_NOTES - len(self.undecided))]
+        """Count a segment."""
+        fact = self.fact
+        fact.segments += 1
+        fact.size += scan.row.size
+        self._ways[scan.read] += 1
+        fact.headers += scan.headers
+        self._undecided += scan.report.undecided[: max(0, _MOST_NOTES - len(self._undecided))]
         if scan.sample is not None:
-            self.records += scan.sample.records + scan.sample.control_records
-            self.decoded_bytes += sum(codec.stored_bytes for codec in scan.sample.codecs.values())
+            fact.records_decoded += scan.sample.records + scan.sample.control_records
+            fact.bytes_decoded += sum(codec.stored_bytes for codec in scan.sample.codecs.values())
         if scan.is_gone:
             self.add_notes(f"{segment.path}: deleted while the report was made")
 
     def add_notes(self, *notes: str) -> None:
         """Add notes, each once."""
-        self.notes = list(dict.fromkeys([*self.notes, *map(printable, notes)]))
+        self.fact.notes = tuple(dict.fromkeys([*self.fact.notes, *map(printable, notes)]))
 
+    def finish(self, summary: VerifySummary, aggregated: str) -> ScopeFact:
+        """Say what was checked and what was not."""
+        fact, ways = self.fact, self._ways
+        fact.segments_with_all_headers, fact.segments_with_some_headers = ways["headers"], ways["some"]
+        fact.segments_read_whole, fact.aggregated = ways["all"], aggregated
+        fact.checked, fact.notes = tuple(self._checked()), fact.notes[:_MOST_NOTES]
+        undecided = (printable(text) for text in (*self._undecided[:_MOST_NOTES], *summary.not_checked))
+        fact.not_checked = (*self._not_checked(), *self.late[:_MOST_NOTES], *undecided)
+        return fact
 
-def scope_fact(reading: ReadCounts, options: ReportOptions, summary: VerifySummary, aggregated: str) -> ScopeFact:
-    """Return what was read and what was not."""
-    ways = reading.ways
-    checked = ["names and sizes of all files"]
-    if ways["headers"]:
-        checked.append(
-            f"every batch header of {_segments(ways['headers'])} against its neighbours, its offset index and its time "
-            "index"
-        )
-    if ways["some"]:
-        checked.append(f"some batch headers of {_segments(ways['some'])}; their counts are estimates")
-    if ways["all"]:
-        why = "" if options.full else ", as their headers alone do not tell (legacy formats, damage, torn ends)"
-        checked.append(f"every byte of {_segments(ways['all'])}: checksums, records, indexes{why}")
-    if not options.full and reading.records:
-        checked.append(
-            f"values of {reading.sampled:,} partition{'' if reading.sampled == 1 else 's'} were sampled, of "
-            f"{reading.logs:,}: {reading.records:,} records in {reading.decoded_bytes:,} bytes, decoded with their "
-            "checksums"
-        )
-    if options.is_whole:
-        checked.append("checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions")
-    left = []
-    if not options.full and ways["headers"] + ways["some"]:
-        if reading.decoded_bytes < reading.size:
-            left.append(
-                f"checksums and records of the other batches: {reading.size - reading.decoded_bytes:,} bytes "
-                "(--full reads them)"
+    def _checked(self) -> Iterator[str]:
+        fact, ways = self.fact, self._ways
+        yield "names and sizes of all files"
+        if ways["headers"]:
+            yield (
+                f"every batch header of {_segments(ways['headers'])} against its neighbours, its offset index and its "
+                "time index"
             )
-        left.append("whether transaction indexes agree with the markers in the log (--full)")
-    if not options.full and reading.sampled < reading.logs:
-        left.append(f"any record of {reading.logs - reading.sampled:,} partitions, the smaller ones (--full)")
-    if ways["some"]:
-        left.append(f"headers between those that were read of {_segments(ways['some'])} (--full)")
-    if ways["names"]:
-        left.append(f"anything but the first and the last batches of {_segments(ways['names'])} that are not local")
-    if not options.is_whole:
-        left.append("missing offsets, segments and partitions: with bounds of time only batches of that time are read")
-    left += reading.late[:_MOST_NOTES]
-    left += [printable(text) for text in (*reading.undecided[:_MOST_NOTES], *summary.not_checked)]
-    return ScopeFact(
-        mode="full" if options.full else "headers",
-        since_ms=options.since,
-        until_ms=options.until,
-        partitions=reading.partitions,
-        partitions_sampled=reading.sampled,
-        segments=reading.segments,
-        size=reading.size,
-        segments_with_all_headers=ways["headers"],
-        segments_with_some_headers=ways["some"],
-        segments_read_whole=ways["all"],
-        headers=reading.headers,
-        records_decoded=reading.records,
-        bytes_decoded=reading.decoded_bytes,
-        checked=tuple(checked),
-        not_checked=tuple(left),
-        notes=tuple(reading.notes[:_MOST_NOTES]),
-        aggregated=aggregated,
-        payloads=options.payloads,
-    )
+        if ways["some"]:
+            yield f"some batch headers of {_segments(ways['some'])}; their counts are estimates"
+        if ways["all"]:
+            full = self._options.full
+            why = "" if full else ", as their headers alone do not tell (legacy formats, damage, torn ends)"
+            yield f"every byte of {_segments(ways['all'])}: checksums, records, indexes{why}"
+        if not self._options.full and fact.records_decoded:
+            yield (
+                f"values of {fact.partitions_sampled:,} partition{'' if fact.partitions_sampled == 1 else 's'} were "
+                f"sampled, of {self.logs:,}: {fact.records_decoded:,} records in {fact.bytes_decoded:,} bytes, decoded "
+                "with their checksums"
+            )
+        if self._options.is_whole:
+            yield "checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions"
+
+    def _not_checked(self) -> Iterator[str]:
+        fact, ways = self.fact, self._ways
+        if not self._options.full and ways["headers"] + ways["some"]:
+            if fact.bytes_decoded < fact.size:
+                yield (
+                    f"checksums and records of the other batches: {fact.size - fact.bytes_decoded:,} bytes "
+                    "(--full reads them)"
+                )
+            yield "whether transaction indexes agree with the markers in the log (--full)"
+        if not self._options.full and fact.partitions_sampled < self.logs:
+            yield f"any record of {self.logs - fact.partitions_sampled:,} partitions, the smaller ones (--full)"
+        if ways["some"]:
+            yield f"headers between those that were read of {_segments(ways['some'])} (--full)"
+        if ways["names"]:
+            yield f"anything but the first and the last batches of {_segments(ways['names'])} that are not local"
+        if not self._options.is_whole:
+            yield "missing offsets, segments and partitions: with bounds of time only batches of that time are read"
 
 
 def _segments(count: int) -> str:
