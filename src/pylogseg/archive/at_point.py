@@ -18,8 +18,7 @@ from pylogseg.format.moments import ms_of
 
 if TYPE_CHECKING:
     from pylogseg.disk.tier.keys import Keys
-
-Moment = int | datetime.datetime
+    from pylogseg.reading.selection import Moment
 
 
 def archive_url(archive: str | os.PathLike[str]) -> str:

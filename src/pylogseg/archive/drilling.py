@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any, get_args
 
 from pylogseg._version import __version__
-from pylogseg.archive.at_point import Moment, opened_point, point_url
+from pylogseg.archive.at_point import opened_point, point_url
 from pylogseg.archive.consuming import DrillClient, Isolation
 from pylogseg.archive.kafka_home import START, kafka_over, version_of
 from pylogseg.archive.record_digest import RecordDigest
@@ -44,6 +44,7 @@ from pylogseg.format.outcome import Outcome
 from pylogseg.format.uuids import format_uuid
 from pylogseg.format.words import count_text
 from pylogseg.offline.result import Result
+from pylogseg.reading.selection import Moment
 from pylogseg.server.committed import Offsets
 from pylogseg.server.group_offsets import group_offsets, has_groups
 from pylogseg.server.opening import serve

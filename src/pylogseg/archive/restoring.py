@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pylogseg.archive.at_point import Moment, opened_point, point_url
+from pylogseg.archive.at_point import opened_point, point_url
 from pylogseg.archive.one_broker import NewCluster, check_counts, check_new, check_node_id, found_cluster
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.env.locks import check_unlocked
@@ -15,6 +15,7 @@ from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.offline.restoring.command import checked_target, restore
 from pylogseg.offline.restoring.staging import finish_commits
 from pylogseg.offline.result import PartitionResult, Result
+from pylogseg.reading.selection import Moment
 
 _NO_SETTINGS: Mapping[str, str] = {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Segment
+from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable
@@ -45,7 +45,6 @@ _MOST_ABORTED = 1000
 _LOOKS, _QUIET_MS = 3, 5000
 #: What the disk reads for a header, and for the row of a segment in a list.
 _PAGE_BYTES, _LISTED_BYTES = 4096, 128 << 10
-Advance = Callable[[int], None]
 
 
 class Sampling(NamedTuple):

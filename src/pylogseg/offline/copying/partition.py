@@ -8,13 +8,14 @@ the active segment as much is taken as has whole batches with good CRCs; its ind
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, StorageError
@@ -31,7 +32,6 @@ from pylogseg.walker.windows import Window, walk
 #: How often, and after how many seconds, to look again where a broker was replacing segments.
 _LOOKS, _PAUSE_SECONDS = 50, 0.1
 
-Advance = Callable[[int], None]
 #: Size and modification time: what tells whether a sealed file is still the same.
 _Identity = tuple[int, int]
 
