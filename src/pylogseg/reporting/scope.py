@@ -49,12 +49,12 @@ class ReportScope:
         fact, ways = self.fact, self._ways
         fact.segments_with_all_headers, fact.segments_with_some_headers = ways["headers"], ways["some"]
         fact.segments_read_whole, fact.aggregated = ways["all"], aggregated
-        fact.checked, fact.notes = tuple(self._checked()), fact.notes[:_MOST_NOTES]
+        fact.checked, fact.notes = tuple(self._name_checks()), fact.notes[:_MOST_NOTES]
         undecided = (printable(text) for text in (*self._undecided[:_MOST_NOTES], *summary.not_checked))
-        fact.not_checked = (*self._not_checked(), *self.late[:_MOST_NOTES], *undecided)
+        fact.not_checked = (*self._name_rest(), *self.late[:_MOST_NOTES], *undecided)
         return fact
 
-    def _checked(self) -> Iterator[str]:
+    def _name_checks(self) -> Iterator[str]:
         fact, ways = self.fact, self._ways
         yield "names and sizes of all files"
         if ways["headers"]:
@@ -77,7 +77,7 @@ class ReportScope:
         if self._options.is_whole:
             yield "checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions"
 
-    def _not_checked(self) -> Iterator[str]:
+    def _name_rest(self) -> Iterator[str]:
         fact, ways = self.fact, self._ways
         if not self._options.full and ways["headers"] + ways["some"]:
             if fact.bytes_decoded < fact.size:
