@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pylogseg.disk.folders import Folders
-from pylogseg.disk.small_files import FileState, SmallFile, read_offset_checkpoint, read_partition_metadata
+from pylogseg.disk.small_files import FileState, SmallFile, read_offset_checkpoint
 from pylogseg.format.names import FileKind
 
 Offsets = SmallFile[dict[tuple[str, int], int]]
@@ -65,21 +65,3 @@ class OffsetCheckpoints:
         if file.state is FileState.EMPTY:
             return file.problem
         return ""
-
-
-class SmallFilesOnce:
-    """Reads the small files beside logs for one run, each of them once: all that the run says is by the same bytes."""
-
-    def __init__(self) -> None:
-        self._checkpoints, self._metadata = dict[str, OffsetCheckpoints](), dict[str, SmallFile[str]]()
-
-    def checkpoints(self, files: Folders, log_dir: str) -> OffsetCheckpoints:
-        if log_dir not in self._checkpoints:
-            self._checkpoints[log_dir] = OffsetCheckpoints(files, log_dir)
-        return self._checkpoints[log_dir]
-
-    def metadata(self, files: Folders, folder: str) -> SmallFile[str]:
-        """Return the topic id of a partition."""
-        if folder not in self._metadata:
-            self._metadata[folder] = read_partition_metadata(files, folder)
-        return self._metadata[folder]

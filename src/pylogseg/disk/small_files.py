@@ -74,12 +74,12 @@ def read_meta_properties(files: Folders, log_dir: str) -> SmallFile[MetaProperti
     return _read(files, files.join(log_dir, FileKind.META_PROPERTIES.value), _ids)
 
 
-def unknown_cluster(files: Folders, log_dir: str) -> str:
+def unknown_cluster(files: Folders, log_dir: str, file: SmallFile[MetaProperties] | None = None) -> str:
     """Return why `meta.properties` says no cluster; empty if it was read, or where no broker needs one.
 
     A log directory without a metadata log need not be a broker's: there, one that is absent is in order.
     """
-    file = read_meta_properties(files, log_dir)
+    file = file or read_meta_properties(files, log_dir)
     if file.is_read or (file.state is FileState.ABSENT and not _has_metadata(files, log_dir)):
         return ""
     return f"{file.problem}: the cluster of these logs is not known by it"

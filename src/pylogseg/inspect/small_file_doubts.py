@@ -8,12 +8,20 @@ from functools import cached_property
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.folders import Folders
 from pylogseg.disk.listing import open_folder
-from pylogseg.disk.offset_checkpoints import SmallFilesOnce
-from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
+from pylogseg.disk.small_files import (
+    FileState,
+    SmallFile,
+    read_leader_epochs,
+    read_meta_properties,
+    read_partition_metadata,
+    unknown_cluster,
+)
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.files.properties import MetaProperties
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.inspect.verify.epochs import check_leader_epochs
 from pylogseg.inspect.verify.findings import Finding
@@ -22,6 +30,43 @@ from pylogseg.inspect.verify.segment import header_report
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata, metadata_beside
 
 _RECOVER = "; `pylogseg recover` writes it by the cluster's metadata"
+
+
+class SmallFilesOnce:
+    """Reads the small files beside logs for one run, each of them once: all that the run says is by the same bytes."""
+
+    def __init__(self) -> None:
+        self._checkpoints, self._metadata = dict[str, OffsetCheckpoints](), dict[str, SmallFile[str]]()
+        self._owners, self._unknown = dict[str, SmallFile[MetaProperties]](), dict[str, str]()
+        self._ids = dict[str, TopicIds]()
+
+    def checkpoints(self, files: Folders, log_dir: str) -> OffsetCheckpoints:
+        if log_dir not in self._checkpoints:
+            self._checkpoints[log_dir] = OffsetCheckpoints(files, log_dir)
+        return self._checkpoints[log_dir]
+
+    def metadata(self, files: Folders, folder: str) -> SmallFile[str]:
+        """Return the topic id of a partition."""
+        if folder not in self._metadata:
+            self._metadata[folder] = read_partition_metadata(files, folder)
+        return self._metadata[folder]
+
+    def meta_properties(self, files: Folders, log_dir: str) -> SmallFile[MetaProperties]:
+        if log_dir not in self._owners:
+            self._owners[log_dir] = read_meta_properties(files, log_dir)
+        return self._owners[log_dir]
+
+    def unknown_cluster(self, files: Folders, log_dir: str) -> str:
+        """Return why `meta.properties` says no cluster, as `pylogseg.disk.small_files.unknown_cluster` does."""
+        if log_dir not in self._unknown:
+            self._unknown[log_dir] = unknown_cluster(files, log_dir, self.meta_properties(files, log_dir))
+        return self._unknown[log_dir]
+
+    def topic_ids(self, files: Folders, log_dir: str) -> TopicIds:
+        """Return the ids of topics by the cluster's metadata; none for a log directory of another machine."""
+        if log_dir not in self._ids:
+            self._ids[log_dir] = TopicIds([log_dir] if isinstance(files, LocalFiles) else [])
+        return self._ids[log_dir]
 
 
 def source_doubts(
@@ -37,7 +82,7 @@ def source_doubts(
         noted = once.checkpoints(parts[0].files, log_dir)
         harms = filter(None, map(noted.harm, kinds))
         doubts += [f"{harm}: not known what the ends of logs lack by it" for harm in harms]
-        ids = TopicIds([log_dir] if isinstance(parts[0].files, LocalFiles) else [])
+        ids = once.topic_ids(parts[0].files, log_dir)
         unread = [(part, file) for part in parts if not (file := once.metadata(part.files, part.path)).is_read]
         for part, file in unread:
             if topic_id := ids.of.get(part.topic):

@@ -41,7 +41,7 @@ from pylogseg.lakehouse.audit_times import SUMS, Summed, Summing, Sums, added, b
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.formats import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
-from pylogseg.lakehouse.source_losses import partitions_below, vanished_partitions
+from pylogseg.lakehouse.source_losses import WholeDisk, partitions_below, vanished_partitions
 from pylogseg.reading.log_reader import LogReader, ReadScope
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.offset_range import OPEN_END, OffsetRange, Offsets
@@ -238,7 +238,7 @@ def _unlike(table: ForeignTable, disk: Disk, choice: PartitionChoice) -> Iterato
         return
     for topic in topics_on(disk, to_end=True):
         if topic.name == ledger.topic and topic.error is None:
-            vanished = vanished_partitions(disk, choice, topic, ledger)
+            vanished = vanished_partitions(WholeDisk(disk, choice), topic, ledger)
             below = (finding.reason for finding in partitions_below(ledger, table.name, vanished))
             unknown = topic.doubts_of_cluster(ledger) if ledger.cluster_id is not None else ()
             for text in (*topic.unlike(ledger, table.name), *below, *unknown):

@@ -47,7 +47,7 @@ from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.lakehouse.library_errors import library_errors
 from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of, sink_of
 from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
-from pylogseg.lakehouse.source_losses import source_losses, vanished_topics
+from pylogseg.lakehouse.source_losses import WholeDisk, source_losses, vanished_topics
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -332,9 +332,9 @@ def write_tables(
     read.
     """
     name = TableName.parse(table)
-    topics = topics_on(chosen, to_end=options.to_end)
+    topics, disk = topics_on(chosen, to_end=options.to_end), WholeDisk(whole, choice)
     if name.has_topic:
-        topics += vanished_topics(whole, choice, topics)
+        topics += vanished_topics(disk, topics)
     if name.has_topic and not chosen.is_named:
         topics = [each for each in topics if not is_own(each.name)]
     names = [each.name for each in topics if each.name]
@@ -349,7 +349,7 @@ def write_tables(
         except PylogsegError as error:
             yield LakeTable(topic.name, name.text, error=error)
             continue
-        yield _TableRun(whole, choice, topic, own, options, executor, advance).done()
+        yield _TableRun(disk, topic, own, options, executor, advance).done()
 
 
 class _TableRun:
@@ -357,15 +357,14 @@ class _TableRun:
 
     def __init__(
         self,
-        whole: Disk,
-        choice: PartitionChoice,
+        whole: WholeDisk,
         topic: SourceTopic,
         name: TableName,
         options: LakeOptions,
         executor: Executor,
         advance: Callable[[int], None] | None,
     ) -> None:
-        self._whole, self._choice, self._topic, self._options = whole, choice, topic, options
+        self._whole, self._topic, self._options = whole, topic, options
         self._executor, self._advance = executor, advance
         self._table = sink_of(name, options.table_options, options.layout)
         if options.latest and not isinstance(executor, Threads):
@@ -407,7 +406,7 @@ class _TableRun:
         spans = self._topic.spans(ledger, state, self._table.name, force=self._options.force)
         self._found.gaps = list(state.gaps)
         self._found.missing = source_losses(
-            self._whole, self._choice, self._topic, spans, ledger, self._table.name, force=self._options.force
+            self._whole, self._topic, spans, ledger, self._table.name, force=self._options.force
         )
         parts = [source.partition for source in self._topic.logs]
         self._found.doubts = [
@@ -621,7 +620,7 @@ class _TableRun:
             decoding = replace(decoding, form=for_tables, on_undecoded="raw")
             logs = [each.source.log for each in spans] or [each.log for each in self._topic.logs]
             scope = ReadScope.of(logs)
-            self._typed = typed_batches(decoding, self._whole, [self._topic.name], COLUMNS, scope.chunks)
+            self._typed = typed_batches(decoding, self._whole.disk, [self._topic.name], COLUMNS, scope.chunks)
         return self._typed
 
     def _clean(self) -> None:

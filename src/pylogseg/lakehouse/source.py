@@ -9,13 +9,12 @@ from typing import NamedTuple
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import readable_leader_epochs
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
-from pylogseg.disk.offset_checkpoints import SmallFilesOnce
-from pylogseg.disk.small_files import read_meta_properties, unknown_cluster
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind
+from pylogseg.inspect.small_file_doubts import SmallFilesOnce
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.scan import check_tail, consumer_end
@@ -102,10 +101,10 @@ class SourceTopic:
     def doubts_of_cluster(self, ledger: Ledger | None) -> list[str]:
         """Return why nobody can say the cluster of the logs, or compare it with that of a table."""
         above = self.log_dirs
-        doubts = [why for folder, files in above.items() if (why := unknown_cluster(files, folder))]
+        doubts = [why for folder, files in above.items() if (why := self.once.unknown_cluster(files, folder))]
         if doubts or not above or self.cluster_id is not None or ledger is None or ledger.cluster_id is None:
             return doubts
-        absent = next((read_meta_properties(files, folder).problem for folder, files in above.items()), "")
+        absent = next((self.once.meta_properties(files, folder).problem for folder, files in above.items()), "")
         return [f"{absent}: not known whether the log is of the table's cluster, {ledger.cluster_id}"]
 
     def unlike(self, ledger: Ledger, table: str) -> Iterator[str]:
@@ -172,7 +171,7 @@ def _topic_of(
 ) -> SourceTopic:
     log_dirs, topic_id, cluster_id = _log_dirs(logs), None, None
     try:
-        topic_id, cluster_id = _topic_id(name, logs, once), _cluster_id(name, log_dirs)
+        topic_id, cluster_id = _topic_id(name, logs, once), _cluster_id(name, log_dirs, once)
     except RequestError as other:
         error = error or other
     return SourceTopic(name, topic_id, cluster_id, tuple(logs), error, tuple(bare), log_dirs, once)
@@ -185,8 +184,8 @@ def _topic_id(topic: str, logs: Iterable[SourceLog], once: SmallFilesOnce) -> st
     return ids.pop() if ids else None
 
 
-def _cluster_id(topic: str, log_dirs: Mapping[str, FileSystem]) -> str | None:
-    labels = [read_meta_properties(files, folder).value for folder, files in log_dirs.items()]
+def _cluster_id(topic: str, log_dirs: Mapping[str, FileSystem], once: SmallFilesOnce) -> str | None:
+    labels = [once.meta_properties(files, folder).value for folder, files in log_dirs.items()]
     ids = {label.cluster_id for label in labels if label is not None} - {None}
     if len(ids) > 1:
         raise RequestError(f"{topic}: its partitions are of different clusters, {' and '.join(sorted(map(str, ids)))}")

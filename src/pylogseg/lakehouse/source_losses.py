@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, LogDir
@@ -15,6 +16,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, known, lacking, refuse
+from pylogseg.inspect.verify.missing import Around
 from pylogseg.lakehouse.ledger import Ledger
 from pylogseg.lakehouse.source import SourceTopic, Unwritten
 from pylogseg.reading.offset_range import OPEN_END
@@ -23,9 +25,20 @@ from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 _NOTED = (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)
 
 
+class WholeDisk:
+    """The disk that topics are selected from by a choice, with the facts around their logs, which are read once."""
+
+    def __init__(self, disk: Disk, choice: PartitionChoice) -> None:
+        self.disk, self.choice = disk, choice
+
+    @cached_property
+    def around(self) -> Around:
+        """The checkpoints and the cluster's metadata."""
+        return Around(self.disk, clusters_of(self.disk)[0])
+
+
 def source_losses(
-    whole: Disk,
-    choice: PartitionChoice,
+    whole: WholeDisk,
     topic: SourceTopic,
     spans: Sequence[Unwritten],
     ledger: Ledger | None,
@@ -40,7 +53,7 @@ def source_losses(
     """
     ranges = _ranges_of(topic, spans, ledger)
     parts = [each.partition for each in topic.logs if each.partition.path in ranges]
-    vanished = vanished_partitions(whole, choice, topic, ledger)
+    vanished = vanished_partitions(whole, topic, ledger)
     for number, paths in vanished.items():
         had = None if ledger is None else ledger.partitions.get(number)
         ranges |= dict.fromkeys(paths, (0 if had is None else had.next_offset, OPEN_END))
@@ -48,7 +61,7 @@ def source_losses(
     # Partitions without a folder are looked for by the numbers of this topic alone.
     absent = PartitionChoice((topic.name,), tuple(vanished) or (-1,))
     findings = []
-    for finding in lacking(whole, parts, absent, how=Look.OUTLINE) if ranges else ():
+    for finding in lacking(whole.disk, parts, absent, how=Look.OUTLINE, around=whole.around) if ranges else ():
         span = ranges.get(finding.path) or ranges.get(os.path.split(finding.path)[0])
         if span is not None and (finding.offset is None or finding.is_about(*span)):
             findings.append(finding)
@@ -88,9 +101,7 @@ def partitions_below(ledger: Ledger, table: str, vanished: Mapping[int, Sequence
             yield Finding(paths[0], "missing", True, reason)
 
 
-def vanished_partitions(
-    whole: Disk, choice: PartitionChoice, topic: SourceTopic, ledger: Ledger | None
-) -> dict[int, list[str]]:
+def vanished_partitions(whole: WholeDisk, topic: SourceTopic, ledger: Ledger | None) -> dict[int, list[str]]:
     """Return the partitions of a topic without a segment, by number, with the places where they would be.
 
     A ledger or the checkpoints of the log directories know them. One of which the cluster's metadata says that it is
@@ -98,7 +109,7 @@ def vanished_partitions(
     """
     bare = {part.partition: [part.path] for part in topic.bare}
     present = {each.partition.partition for each in topic.logs}
-    log_dirs = [log_dir for log_dir in whole.log_dirs if isinstance(log_dir.files, LocalFiles | RemoteFiles)]
+    log_dirs = [log_dir for log_dir in whole.disk.log_dirs if isinstance(log_dir.files, LocalFiles | RemoteFiles)]
     numbers = set[int]() if ledger is None or not log_dirs else {*ledger.partitions}
     for log_dir in log_dirs:
         noted = topic.once.checkpoints(log_dir.files, log_dir.path)
@@ -106,10 +117,10 @@ def vanished_partitions(
         numbers |= {number for name, number in keys if name == topic.name}
         # A folder with a state is one that a broker moves or deletes.
         present |= {part.partition for part in log_dir.partitions if part.topic == topic.name and part.state}
-    absent = {number for number in numbers - present - {*bare} if choice.takes(topic.name, number)}
+    absent = {number for number in numbers - present - {*bare} if whole.choice.takes(topic.name, number)}
     if not absent:
         return bare
-    clusters = clusters_of(whole)[0]
+    clusters = whole.around.clusters
     topic_id = topic.topic_id or (None if ledger is None else ledger.topic_id)
     for number in sorted(absent):
         name = f"{topic.name}-{number}"
@@ -120,17 +131,18 @@ def vanished_partitions(
     return bare
 
 
-def vanished_topics(whole: Disk, choice: PartitionChoice, there: Sequence[SourceTopic]) -> list[SourceTopic]:
+def vanished_topics(whole: WholeDisk, there: Sequence[SourceTopic]) -> list[SourceTopic]:
     """Return the topics without any folder that checkpoints know; none that the metadata of the cluster lacks."""
     names = {topic.name for topic in there}
     lost = set[str]()
-    for log_dir in whole.log_dirs:
+    for log_dir in whole.disk.log_dirs:
         if not isinstance(log_dir.files, LocalFiles | RemoteFiles):
             continue
         noted = OffsetCheckpoints(log_dir.files, log_dir.path)
         here = names | {part.topic for part in log_dir.partitions}
-        lost |= {name for kind in _NOTED for name, number in noted.offsets(kind) if choice.takes(name, number)} - here
-    clusters = clusters_of(whole)[0].values() if lost else ()
+        keys = {key for kind in _NOTED for key in noted.offsets(kind)}
+        lost |= {name for name, number in keys if whole.choice.takes(name, number)} - here
+    clusters = whole.around.clusters.values() if lost else ()
     kept = [name for name in sorted(lost) if all(name in cluster.topic_ids for cluster in clusters)]
     return [SourceTopic(name, None, None, ()) for name in kept]
 

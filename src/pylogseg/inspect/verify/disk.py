@@ -230,7 +230,7 @@ def _log_dirs(
         for finding in check_partitions(log_dir, checkpoints, places, asked):
             missing.add(finding.path)
             yield finding
-    yield from check_replicas(disk.log_dirs, around.clusters, asked, missing)
+    yield from check_replicas(disk.log_dirs, around, asked, missing)
     yield from check_start(disk.log_dirs, around.clusters, asked)
 
 

@@ -63,15 +63,16 @@ def lacking(
     jobs: int = 1,
     how: Look = Look.HEADERS,
     with_unknown: bool = False,
+    around: Around | None = None,
 ) -> list[Finding]:
     """Return what is missing of a disk, or of some of its partitions (else all live ones), or may be: see `known`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
     partitions are looked for only in log directories, where `choice` selects them.
     Of damage, only a torn end that no broker cuts off is named, unless more is asked for: see `Look`. `with_unknown`:
-    also first segments that may have been deleted in a tier.
+    also first segments that may have been deleted in a tier. `around`: what earlier calls have read already.
     """
-    around = Around(disk, clusters_of(disk)[0])
+    around = around or Around(disk, clusters_of(disk)[0])
     parts = [part for part in (disk.partitions if chosen is None else chosen) if not part.state]
 
     def check(part: Partition, advance: Advance) -> list[Finding]:
@@ -82,7 +83,7 @@ def lacking(
     for log_dir in disk.log_dirs:
         checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
         found += check_partitions(log_dir, checkpoints, places, choice.takes)
-    found += check_replicas(disk.log_dirs, around.clusters, choice.takes, {finding.path for finding in found})
+    found += check_replicas(disk.log_dirs, around, choice.takes, {finding.path for finding in found})
     return [finding for finding in found if _is_lack(finding, with_unknown)]
 
 

@@ -15,6 +15,7 @@ from pylogseg.format.files.checkpoint import EpochEntry, parse_offset_checkpoint
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder, segment_file_name
 from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding
+from pylogseg.inspect.verify.owners import LogDirOwner, owner_of
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.values.internal.cluster import ClusterMetadata
 from pylogseg.walker.gaps import offsets_text
@@ -88,6 +89,7 @@ class Around:
     def __init__(self, disk: Disk, clusters: Mapping[str, ClusterMetadata]) -> None:
         self.clusters = clusters
         self._by_folder: dict[str, Checkpoints] = {}
+        self._owners: dict[str, LogDirOwner] = {}
         self._clusters = {absolute(d.files, d.path): clusters[d.path] for d in disk.log_dirs if d.path in clusters}
 
     def checkpoints(self, files: FileSystem, folder: str) -> Checkpoints:
@@ -95,6 +97,12 @@ class Around:
         if folder not in self._by_folder:
             self._by_folder[folder] = Checkpoints(files, folder)
         return self._by_folder[folder]
+
+    def owner(self, log_dir: LogDir) -> LogDirOwner:
+        """Return whose log directory it is; each `meta.properties` is read once."""
+        if log_dir.path not in self._owners:
+            self._owners[log_dir.path] = owner_of(log_dir)
+        return self._owners[log_dir.path]
 
     def of(self, part: Partition) -> tuple[Checkpoints, ClusterMetadata | None]:
         """Return checkpoints and cluster metadata for the log directory of a partition."""

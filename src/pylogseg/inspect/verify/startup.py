@@ -11,7 +11,7 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
 from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
-from pylogseg.inspect.verify.missing import TIERED_FOLDER
+from pylogseg.inspect.verify.missing import TIERED_FOLDER, Around
 from pylogseg.inspect.verify.owners import LogDirOwner, owner_of
 from pylogseg.inspect.verify.topic_ids import check_set_aside, check_topic_ids
 from pylogseg.values.internal.cluster import ClusterMetadata
@@ -156,18 +156,16 @@ def _numbers(cluster: ClusterMetadata, topic: str) -> list[int]:
 
 
 def check_replicas(
-    log_dirs: Sequence[LogDir],
-    clusters: Mapping[str, ClusterMetadata],
-    asked: Callable[[str, int], bool],
-    found: Container[str],
+    log_dirs: Sequence[LogDir], around: Around, asked: Callable[[str, int], bool], found: Container[str]
 ) -> Iterator[Finding]:
     """Check for partitions that the metadata assigns to a broker and that are in none of its log directories.
 
-    `clusters` has the metadata by the path of the log directory; the folders in `found` are reported already.
+    The folders in `found` are reported already.
     """
+    clusters = around.clusters
     brokers: dict[tuple[str | None, int | None], list[LogDirOwner]] = {}
     for log_dir in log_dirs:
-        owner = owner_of(log_dir)
+        owner = around.owner(log_dir)
         if owner.meta is not None and log_dir.path in clusters:
             brokers.setdefault(owner.broker, []).append(owner)
     for (_, node), owners in brokers.items():

@@ -1,0 +1,55 @@
+"""A run of `lake` over many topics reads small files of a log directory once, and not again for each topic."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.shell import pylogseg as shell
+
+import pylogseg
+from pylogseg.env import filesystem
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint
+
+#: A look at the disk reads checkpoints a few times, however many topics there are.
+TOPICS, MOST = 30, 5
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A log directory of many topics, with the files that a broker has beside them."""
+    home = tmp_path / "disk"
+    offsets = {}
+    for number in range(TOPICS):
+        with pylogseg.open_log(home / f"t{number}-0") as log:
+            log.append([(None, b"k", b"v")])
+        offsets[f"t{number}", 0] = 1
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (home / name).write_bytes(encode_offset_checkpoint(offsets))
+    (home / "meta.properties").write_text("version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\n")
+    return home
+
+
+@pytest.mark.parametrize("harm", ["", "meta.properties", "replication-offset-checkpoint"])
+def test_each_is_read_once(home: Path, tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if harm:
+        (home / harm).write_bytes(b"\xff")
+    reads, whole = Counter[str](), filesystem.LocalFiles.read_all
+
+    def read_all(self: Any, path: str) -> Any:
+        reads[os.path.relpath(path, home)] += 1
+        return whole(self, path)
+
+    monkeypatch.setattr(filesystem.LocalFiles, "read_all", read_all)
+    for run in ("first", "again"):
+        reads.clear()
+        done = shell("lake", home, "*", f"delta:{tmp_path}/tables/{{topic}}")
+        assert done.code == int(bool(harm)), done.err
+        beside = {name: count for name, count in reads.items() if os.sep not in name}
+        assert "meta.properties" in beside
+        assert {name: count for name, count in beside.items() if count > MOST} == {}, run
+        of_topics = Counter(name.split(os.sep)[1] for name in reads.elements() if os.sep in name)
+        assert of_topics["partition.metadata"] <= TOPICS
