@@ -37,7 +37,7 @@ from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.remote import without_login
 from pylogseg.errors import MissingKeyError, PylogsegError, RequestError, StorageError
-from pylogseg.format.columns import TableColumn, declare_columns
+from pylogseg.format.columns import TableColumn, declare_columns, to_row
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.outcome import Outcome
@@ -148,6 +148,17 @@ class DrillResult(Outcome):
     def exit_code(self) -> int:
         """0 if all is as it was at the point, 1 if something differs, 2 if not all could be looked at."""
         return 1 if self.all_problems else 2 if self.is_incomplete or self.not_run else 0
+
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines of JSON: one for the drill, then one for each partition of the archive and of each broker."""
+        row = to_row(self)
+        expected, brokers = row.pop("expected"), row.pop("brokers")
+        yield {"type": "drill", **row}
+        yield from ({"type": "partition", "of": "archive", **part} for part in expected)
+        for broker in brokers:
+            partitions = broker.pop("partitions")
+            yield {"type": "broker", **broker}
+            yield from ({"type": "partition", "of": broker["broker"], **part} for part in partitions)
 
     def lines(self) -> Iterator[str]:
         """Yield differences, brokers, what was not checked, then the verdict."""

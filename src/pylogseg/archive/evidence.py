@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from pylogseg.archive.drilling import ISOLATIONS, BrokerEvidence, ConsumedPartition, DrillResult
 from pylogseg.disk.outside import check_outside
@@ -77,18 +76,6 @@ def write_evidence(result: DrillResult, folder: str | os.PathLike[str]) -> list[
 
 def evidence_json(result: DrillResult) -> str:
     return json.dumps(to_row(result), indent=1) + "\n"
-
-
-def evidence_rows(result: DrillResult) -> list[dict[str, Any]]:
-    """Return the evidence as rows of JSON: a line for the drill, then one for each partition of each broker."""
-    row = to_row(result)
-    expected, brokers = row.pop("expected"), row.pop("brokers")
-    rows = [{"type": "drill", **row}, *({"type": "partition", "of": "archive", **each} for each in expected)]
-    for broker in brokers:
-        partitions = broker.pop("partitions")
-        rows.append({"type": "broker", **broker})
-        rows += [{"type": "partition", "of": broker["broker"], **each} for each in partitions]
-    return rows
 
 
 def evidence_page(result: DrillResult) -> str:

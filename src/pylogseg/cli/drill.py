@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from pylogseg.archive.drilling import drill as try_restore
-from pylogseg.archive.evidence import evidence_rows, write_evidence
-from pylogseg.cli.common import jobs_option, json_option, names_options, print_json, progress, try_print
-from pylogseg.cli.outcomes import print_part
+from pylogseg.archive.evidence import write_evidence
+from pylogseg.cli.common import jobs_option, json_option, names_options, progress, try_print
+from pylogseg.cli.outcomes import print_list
 from pylogseg.cli.points import at_point, point_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import keys_option
@@ -74,11 +74,8 @@ def drill(
     with progress(0, "drill") as advance:
         result = try_restore(archive, kafka_home=kafka_home, folder=folder, jobs=jobs, on_bytes=advance, **chosen)
     made = [] if evidence is None else write_evidence(result, evidence)
-    if as_json:
-        for row in evidence_rows(result):
-            try_print(print_json, row)
-    else:
+    if not as_json:
         try_print(say, *(f"written: {path}" for path in made))
-        print_part(result, as_json)
+    print_list(result, as_json)
     if result.exit_code:
         click.get_current_context().exit(result.exit_code)

@@ -16,8 +16,8 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.export_dates import check_dated, export_by_date
-from pylogseg.cli.exported import Done, end
 from pylogseg.cli.losses import report_doubts
+from pylogseg.cli.outcomes import print_list
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import Query, query_options
@@ -60,6 +60,7 @@ from pylogseg.tables.export.file import (
     target_of,
 )
 from pylogseg.tables.export.notes import locked, note_log, said_of, writing
+from pylogseg.tables.export.result import ExportResult
 from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
 from pylogseg.walker.gaps import GapKind
 
@@ -277,7 +278,7 @@ def export(
     if by_date:
         listed = [reader.log for reader in readers]
         done = export_by_date(out.text, layout, query, listed, chosen.size, workers, overwrite=overwrite)
-        end(done, out.text, as_json, lacking, [log.error for log in unlisted])
+        _end(done, as_json, lacking, unlisted)
         return
     _sweep(out)
     if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
@@ -291,11 +292,29 @@ def export(
         else:
             with _claimed(out.store, layout, [log.name for log in logs]):
                 done = _folder(
-                    readers, out.store, layouts, overwrite, executor, advance, _Notes(out.store, readers, lacking)
+                    out.text,
+                    readers,
+                    out.store,
+                    layouts,
+                    overwrite,
+                    executor,
+                    advance,
+                    _Notes(out.store, readers, lacking),
                 )
             done.kept += [out.store.name(each) for each in _places(unlisted, out.store)] if overwrite else []
     done.undecoded = layouts.undecoded
-    end(done, out.text, as_json, lacking, [log.error for log in unlisted])
+    _end(done, as_json, lacking, unlisted)
+
+
+def _end(done: ExportResult, as_json: bool, lacking: Sequence[Finding], unlisted: Sequence[LogFiles]) -> None:
+    """Print the result, and end the command by its exit code."""
+    done.lacking, done.unlisted = lacking, list(dict.fromkeys(str(log.error) for log in unlisted))
+    print_list(done, as_json)
+    if as_json and done.empty:
+        common.complain(f"note: {done.empty_text}")
+    if done.exit_code > 1:
+        click.get_current_context().exit(done.exit_code)
+    common.end_with(bool(done.exit_code))
 
 
 def _decoded_columns(
@@ -428,18 +447,24 @@ def _check_form(form: Form) -> None:
         raise RequestError(f"--not-utf8 {form.not_utf8} needs --key-type string or --value-type string")
 
 
-def _one_file(readers: list[LogReader], out: _Out, form: Form, overwrite: bool, advance: Advance, is_all: bool) -> Done:
+def _one_file(
+    readers: list[LogReader], out: _Out, form: Form, overwrite: bool, advance: Advance, is_all: bool
+) -> ExportResult:
     """Write all records to one file; `is_all` says whether the readers are of all that was asked for."""
     is_there = _check_free(out.store, out.file, overwrite)
     if not is_all and is_there:
-        return Done(kept=[out.text])
+        return ExportResult(out.text, kept=[out.text])
     with contextlib.ExitStack() as stack:
         target = out.path or stack.enter_context(out.store.scratch()) / out.file
         row = export_together(readers, target, form, advance, replaces=is_there)
         if row.path and out.path is None:
             row = _moved(row, target.parent, out.store)
-    damage = common.report_gaps(row.gaps)
-    return Done([_row(row)], damage) if row.path else Done([], damage, kept=[out.text])
+    result = ExportResult(out.text, is_damaged=common.report_gaps(row.gaps))
+    if row.path:
+        result.files = [row]
+    else:
+        result.kept = [out.text]
+    return result
 
 
 def _check_free(store: ObjectStore, name: str, overwrite: bool) -> bool:
@@ -459,6 +484,7 @@ def _places(logs: Iterable[LogFiles], store: ObjectStore) -> list[str]:
 
 
 def _folder(
+    out: str,
     readers: list[LogReader],
     store: ObjectStore,
     layouts: _Layouts,
@@ -466,14 +492,14 @@ def _folder(
     executor: Executor,
     advance: Advance,
     notes: _Notes,
-) -> Done:
+) -> ExportResult:
     if isinstance(store, FolderStore) and store.root.exists() and not store.root.is_dir():
         raise RequestError(
             f"--out {store.url} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
         )
     parts = [part for each in readers for part in each.parts() if part.log.segments]
     _check_targets(parts, store, layouts.plain, overwrite)
-    done, unread, rows = Done(), list[LogFiles](), list[tuple[str, Exported]]()
+    done, unread, rows = ExportResult(out), list[LogFiles](), list[tuple[str, Exported]]()
     if not overwrite:
         notes.begin()
     formed = [(part, layouts.form(part)) for part in parts]
@@ -481,7 +507,7 @@ def _folder(
         load = Workload("pylogseg export", [part.size for part in parts], advance, [SharedFolder(str(folder))])
         work = functools.partial(_export_part, folder=folder)
         for part, row in zip(parts, executor.map(work, formed, load), strict=True):
-            done.damage |= common.report_gaps(row.gaps)
+            done.is_damaged |= common.report_gaps(row.gaps)
             notes.add_gaps(part, row)
             unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []
             if row.path:
@@ -496,13 +522,9 @@ def _folder(
                 if store.name(name) not in new and os.path.dirname(name) not in kept:
                     store.delete(name)
             done.kept = [store.name(place) for place in kept]
-    done.rows = [_row(row) for _, row in rows]
+    done.files = [row for _, row in rows]
     notes.end(rows)
     return done
-
-
-def _row(row: Exported) -> dict[str, Any]:
-    return {"path": row.path, "records": row.records, "size": row.size_bytes}
 
 
 def _export_part(formed: tuple[LogReader, Form], advance: Advance, folder: Path) -> Exported:

@@ -9,13 +9,13 @@ from dataclasses import replace
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.exported import Done
 from pylogseg.cli.query import Query
 from pylogseg.cli.workers import Workers
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.selection import Selection
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.tables import TableExport, export_logs, rows_of
+from pylogseg.tables.export.result import ExportResult
+from pylogseg.tables.export.tables import TableExport, export_logs, files_of_part
 
 #: Options that select other records than a table by date has.
 _OTHERS = {"offsets": "offset", "from_log_start": "below-log-start", "latest": "latest", "tombstones": "tombstones"}
@@ -44,14 +44,14 @@ def export_by_date(
     workers: Workers,
     *,
     overwrite: bool,
-) -> Done:
+) -> ExportResult:
     # Unreadable bytes do not replace rows that were read.
     state = replace(query.state, reading=replace(query.reading, skip_unreadable=False))
     place = out if "://" in out else os.path.abspath(out)
     table = TableExport(place, form, query.reading.isolation_level, overwrite=overwrite)
     with workers.executor() as executor, common.progress(total_bytes, "exporting") as advance:
         done = export_logs(logs, table, query.selection, state, executor=executor, on_bytes=advance)
-    rows = [row for part in done for row in rows_of(part, table.store)]
+    files = [file for part in done for file in files_of_part(part, table.store)]
     failed = [part for part in done if part.problem is not None]
     problems = [f"{part.topic}-{part.partition}: segment {part.base_offset}: {part.problem}" for part in failed]
-    return Done(rows, problems=problems)
+    return ExportResult(out, files, problems=problems)

@@ -54,10 +54,8 @@ def end_with_outcome(outcome: Outcome, as_json: bool, code: int = 0) -> None:
 
 def print_list(outcome: Outcome, as_json: bool) -> None:
     """Print an outcome without a row of its own: those of its parts, or its lines; then report its warnings."""
-    if as_json:
-        print_parts(outcome, as_json)
-    else:
-        print_part(outcome, as_json)
+    for part in outcome.parts() if as_json else (outcome,):
+        print_part(part, as_json)
     _report(outcome)
 
 

@@ -190,7 +190,7 @@ EXPORTED = (
     TableColumn("state", "string", "written, unchanged, to do, gone, skipped (behind damage that stops) or missing"),
     TableColumn("path", "string", "of the file; null if there is none"),
     TableColumn("records", "int64", "in the file"),
-    TableColumn("size", "int64", "of the file", "bytes"),
+    TableColumn("size", "int64", "of the file", "bytes", source="size_bytes"),
     TableColumn("problem", "string", "what could not be read; null for the others"),
 )
 

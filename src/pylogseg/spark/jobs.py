@@ -48,7 +48,7 @@ from pylogseg.spark.searching import find_records
 from pylogseg.spark.write_options import parse_write
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import is_noted
-from pylogseg.tables.export.tables import COLUMNS, TableExport, export_logs, missing_rows, rows_of
+from pylogseg.tables.export.tables import COLUMNS, TableExport, export_logs, files_of_part, missing_files
 from pylogseg.tables.question import Question
 
 #: Columns of commands that rewrite or restore.
@@ -260,8 +260,9 @@ def export(
         target, layout, reading.isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into
     )
     parts = export_logs(logs, table, selection, state, keep_deleted=keep_deleted, executor=executor)
-    rows = [row for part in parts for row in rows_of(part, table.store)]
-    return small_frame(spark, [*rows, *missing_rows(disk, logs, selection, state, chosen)], EXPORTED)
+    files = [file for part in parts for file in files_of_part(part, table.store)]
+    files += missing_files(disk, logs, selection, state, chosen)
+    return small_frame(spark, map(to_row, files), EXPORTED)
 
 
 @takes(open_dir, pylogseg.lake)

@@ -20,6 +20,7 @@ from pylogseg.disk.stores import ObjectStore
 from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
 from pylogseg.format import text
+from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.reading import column_names
 from pylogseg.reading.arrow import columns as arrow
@@ -128,6 +129,11 @@ class Form:
         return make(self.columns, key=key, value=value, topic=topic, partition=partition, segment=segment)
 
 
+@declare_columns(
+    TableColumn("path", "string", "of the file"),
+    TableColumn("records", "int64", "in it"),
+    TableColumn("size", "int64", "of it", "bytes", source="size_bytes"),
+)
 @dataclass(frozen=True)
 class Exported:
     """One file that was written, or none: for a part without records, or if an older file stays."""

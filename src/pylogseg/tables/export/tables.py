@@ -16,11 +16,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.columns import EXPORTED
 from pylogseg.disk.disk import Disk, Segment
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, store_of
@@ -28,6 +29,7 @@ from pylogseg.env.beside import scratch_folder, sweep
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.columns import declare_columns
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.inspect.verify.lacking import lacking_for, texts_of
 from pylogseg.reading.log_reader import LogReader
@@ -354,34 +356,43 @@ def _export(parts: Sequence[ExportPart], advance: Advance, table: TableExport) -
     return export_parts(parts, table, advance)
 
 
-def rows_of(part: ExportedPart, store: ObjectStore) -> list[dict[str, Any]]:
-    """Return the columns `EXPORTED` of each file of a part; a row without a path if it has none."""
-    where = {"topic": part.topic, "partition": part.partition, "baseOffset": part.base_offset, "state": part.state}
+@declare_columns(*EXPORTED)
+class DatedFile(NamedTuple):
+    """A file of a table by date, or a segment without one, or records that are missing."""
+
+    topic: str | None
+    partition: int | None
+    base_offset: int | None
+    state: str
+    path: str | None = None
+    records: int | None = 0
+    size_bytes: int | None = None
+    problem: str | None = None
+
+
+def files_of_part(part: ExportedPart, store: ObjectStore) -> list[DatedFile]:
+    """Return the files of a part; one without a path if it has none."""
+    where = part.topic, part.partition, part.base_offset, part.state
     if not part.files:
-        none = {"path": None, "records": None if part.state == "to do" else 0, "size": None}
-        return [{**where, **none, "problem": part.problem}]
-    return [
-        {**where, "path": store.name(path), "records": records, "size": size, "problem": part.problem}
-        for path, records, size in part.files
-    ]
+        return [DatedFile(*where, records=None if part.state == "to do" else 0, problem=part.problem)]
+    return [DatedFile(*where, store.name(path), count, size, part.problem) for path, count, size in part.files]
 
 
-def missing_rows(
+def missing_files(
     disk: Disk,
     logs: Iterable[LogFiles],
     selection: Selection,
     state: ReadState,
     choice: PartitionChoice,
-) -> Iterator[dict[str, Any]]:
-    """Yield the columns `EXPORTED` for records that are known to be missing from logs, chosen from a disk."""
+) -> Iterator[DatedFile]:
+    """Yield the records that logs, chosen from a disk, have lost by what other files show."""
     readers = [LogReader.of(log, selection, state) for log in logs]
     for finding in lacking_for(disk, readers, choice):
         above, name = os.path.split(finding.path)
         folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
         topic, number = (folder.topic, folder.partition) if folder else (None, None)
         (problem,) = texts_of([finding])
-        where = {"topic": topic, "partition": number, "baseOffset": finding.offset, "state": "missing", "path": None}
-        yield {**where, "records": 0, "size": None, "problem": problem}
+        yield DatedFile(topic, number, finding.offset, "missing", problem=problem)
 
 
 def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], None] | None) -> ExportedPart:
