@@ -90,7 +90,7 @@ def test_segments_that_grow_become_several():
         log.append_as_follower(described([spec]), 0)
     before, known, count = records(log), state(log)["aborted"], len(list(log.segments))
     changed = recode(log, codec=0)
-    assert sum(segment.segments_after for segment in changed) == len(list(log.segments)) > count
+    assert sum(len(new) for _, _, _, new in changed) == len(list(log.segments)) > count
     assert (records(log), state(log)["aborted"]) == (before, known)
     for segment in log.segments:
         assert segment.size <= 4000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -38,28 +38,21 @@ def change_part(
     result = part.result
     result.numbers = {counted: 0, "segmentsRewritten": 0}
     result.state = "unchanged"
-    for segment in change_log(log, change, part.advance, begin):
+    for path, count, size, new in change_log(log, change, part.advance, begin):
         result.state = "done"
-        result.numbers[counted] += segment.changed
+        result.numbers[counted] += count
         result.numbers["segmentsRewritten"] += 1
-        row = {"path": segment.path, "bytesBefore": segment.bytes_before, "bytesAfter": segment.bytes_after}
-        result.rows.append({"type": "segment", **row, counted: segment.changed, "becomes": segment.segments_after})
-
-
-class ChangedSegment(NamedTuple):
-    """A rewritten segment."""
-
-    path: str
-    changed: int  #: As the change counts.
-    bytes_before: int
-    bytes_after: int
-    segments_after: int  #: More than one where the batches do not fit into one any more.
+        row = {"path": path, "bytesBefore": size, "bytesAfter": sum(segment.size for segment in new)}
+        result.rows.append({"type": "segment", **row, counted: count, "becomes": len(new)})
 
 
 def change_log(
     log: Log, change: BatchChange, on_bytes: Callable[[int], None], begin: Callable[[], None] = lambda: None
-) -> Iterator[ChangedSegment]:
+) -> Iterator[tuple[str, int, int, list[LogSegment]]]:
     """Apply a change to all segments of a log, the active one too; nobody else uses it, and it is closed next.
+
+    Yield for each rewritten segment its path, what the change counts in it, its size before, and what it became: more
+    than one segment where the batches do not fit into one any more.
 
     Every segment is read before the first one is written: so damage is found while all is as it was (a
     CorruptionError), and segments without anything to change are left alone. What `on_bytes` raises ends the work, with
@@ -77,7 +70,7 @@ def change_log(
             except CleaningAbortedError:  # its offsets are too far apart: it was split, and its parts come next
                 segment = log.segments.floor(base)
                 continue
-            yield ChangedSegment(path, count, size, sum(part.size for part in new), len(new))
+            yield path, count, size, new
             base = new[-1].base_offset
         segment = log.segments.higher(base)
 

@@ -39,11 +39,8 @@ class Identity(NamedTuple):
     headers: tuple[tuple[bytes | None, bytes | None], ...]
 
 
-class _Around(NamedTuple):
-    """The records at an offset, each with its offset; None where there is none."""
-
-    following: tuple[int, Identity] | None
-    preceding: tuple[int, Identity] | None
+#: A record and its offset.
+_Placed = tuple[int, Identity]
 
 
 def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds) -> tuple[list[_Row], list[str]]:
@@ -101,8 +98,8 @@ class _Side:
             damage = [gap for gap in state.gaps if gap.is_damage]
             self._gaps += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in damage]
 
-    def around(self, offset: int) -> _Around:
-        """The record at an offset or behind it, and the one before it."""
+    def around(self, offset: int) -> tuple[_Placed | None, _Placed | None]:
+        """Return the record at an offset or behind it, and the one before it; None where there is none."""
         following = next(((int(c.offset[0]), identity_of(c, 0)) for c in self.read(offset, self.end)), None)
         span, preceding = 1, None
         while preceding is None and offset > self.start:
@@ -112,7 +109,7 @@ class _Side:
             if first == self.start:
                 break
             span *= 64
-        return _Around(following, preceding)
+        return following, preceding
 
     def offsets_of(self, wanted: set[Identity]) -> dict[Identity, list[int]]:
         found: dict[Identity, list[int]] = {record: [] for record in wanted}
@@ -140,7 +137,7 @@ def _map_partition(offsets: set[int], here: _Side, there: _Side) -> dict[int, _R
     wanted = {each[1] for pair in around.values() for each in pair if each is not None}
     ours, theirs = here.offsets_of(wanted), there.offsets_of(wanted)
 
-    def place(at: tuple[int, Identity] | None) -> tuple[int | None, str]:
+    def place(at: _Placed | None) -> tuple[int | None, str]:
         if at is None:
             return None, "there is none"
         mine, copies = ours[at[1]], theirs[at[1]]
@@ -152,8 +149,7 @@ def _map_partition(offsets: set[int], here: _Side, there: _Side) -> dict[int, _R
 
     found = {}
     for offset, pair in around.items():
-        following, why_not = place(pair.following)
-        preceding, why_not_before = place(pair.preceding)
+        (following, why_not), (preceding, why_not_before) = map(place, pair)
         if following is not None:
             found[offset] = _done(following)
         elif preceding is not None:
