@@ -23,6 +23,7 @@ from pylogseg.cli import _COMMANDS, LazyCommands, common
 from pylogseg.cli import shell as group
 from pylogseg.cli.query import bytes_of
 from pylogseg.errors import RequestError
+from pylogseg.format.moments import time_text
 from pylogseg.reading.offset_range import OffsetRange, parse_offsets
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
@@ -199,11 +200,11 @@ def test_smaller_units_for_milliseconds_are_noticed(examples: Path, given: str, 
 
 
 def test_time_text() -> None:
-    assert common.time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
-    assert common.time_text(-1) is None
-    assert common.time_text(2**62) == f"{2**62} ms"
+    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_text(-1) is None
+    assert time_text(2**62) == f"{2**62} ms"
     latest = datetime.datetime(9999, 12, 31, tzinfo=datetime.timezone.utc).timestamp() * 1000
-    assert str(common.time_text(int(latest))).startswith("9999-12-31")
+    assert str(time_text(int(latest))).startswith("9999-12-31")
 
 
 def test_offset_ranges() -> None:

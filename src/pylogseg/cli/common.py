@@ -30,7 +30,7 @@ from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row
 from pylogseg.format.escape import json_line, printable
-from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
+from pylogseg.format.moments import first_ms, ms_of, unit_note
 from pylogseg.format.outcome import TextTable
 from pylogseg.format.words import count_text
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
@@ -449,11 +449,6 @@ def print_text_table(table: TextTable) -> None:
     wanted = console.measure(rich, options=console.options.update(width=10_000)).maximum
     console.size = max(console.width, wanted), console.height
     console.print(rich, soft_wrap=True)
-
-
-def time_text(timestamp_ms: int | None) -> str | None:
-    """Return a timestamp as ISO 8601 in UTC; None for none, the plain number if no calendar date fits."""
-    return None if timestamp_ms is None or timestamp_ms < 0 else iso_text(timestamp_ms)
 
 
 @contextlib.contextmanager

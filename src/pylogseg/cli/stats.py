@@ -16,6 +16,7 @@ from pylogseg.cli.tops import print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.notes import joined_lines
 from pylogseg.format.columns import to_row
+from pylogseg.format.moments import time_text
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import payload_text
 from pylogseg.format.words import size_text
@@ -176,7 +177,7 @@ def _count_records(
         for row in zip(topics, keys, records, sizes, strict=True):
             common.print_json(dict(zip(("topic", by, "records", "bytes"), row, strict=True)))
         return damage
-    shown = map(common.time_text, values) if by == "hour" else (shown_key(key, len(key or b"")) for key in values)
+    shown = map(time_text, values) if by == "hour" else (shown_key(key, len(key or b"")) for key in values)
     lines = zip(topics, shown, records, map(size_text, sizes), strict=True)
     common.print_table(["TOPIC", by.upper(), "RECORDS", "SIZE"], [*lines], ["RECORDS", "SIZE"])
     return damage
@@ -319,8 +320,8 @@ def _print_summary(group: StatsGroup) -> None:
         ("control", f"{stats.control_records} records{': ' + kinds if kinds else ''}"),
         ("keys", f"{_distinct(stats)} different, {stats.null_keys} records without"),
         ("producers", f"{len(stats.producers)} with an id, {stats.transactional_batches} transactional batches"),
-        ("times", f"{common.time_text(stats.least_timestamp) or 'none'} to "
-                  f"{common.time_text(stats.largest_timestamp) or 'none'}; batches: {times or 'none'}"),
+        ("times", f"{time_text(stats.least_timestamp) or 'none'} to "
+                  f"{time_text(stats.largest_timestamp) or 'none'}; batches: {times or 'none'}"),
     ]  # fmt: skip
     for label, fact in facts:
         say(f"{label:<11} {fact}")

@@ -10,6 +10,7 @@ from pylogseg.cli import common
 from pylogseg.cli.streams import say
 from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable_line
+from pylogseg.format.moments import time_text
 from pylogseg.format.text import payload_text
 from pylogseg.format.words import size_text
 from pylogseg.inspect.stats.groups import StatsGroup
@@ -83,7 +84,7 @@ def _print_largest(found: list[tuple[Segment, int, int, TopRecord | None]]) -> N
             _name(segment),
             offset,
             size_text(size),
-            *((record.key_bytes, record.value_bytes, common.time_text(record.timestamp)) if record else (None,) * 3),
+            *((record.key_bytes, record.value_bytes, time_text(record.timestamp)) if record else (None,) * 3),
             _shown(record),
         )
         for segment, offset, size, record in found

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from pylogseg.cli import common
 from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
 from pylogseg.cli.outcomes import print_rows
 from pylogseg.cli.streams import say
 from pylogseg.errors import RequestError
+from pylogseg.format.moments import time_text
 from pylogseg.format.outcome import Headings
 from pylogseg.values.internal.transactions import TOPIC
 
@@ -45,7 +45,7 @@ _TRANSACTIONS: Headings = {
     "ProducerEpoch": "producerEpoch",
     "TransactionState": "state",
     "TransactionTimeoutMs": "timeoutMs",
-    "StartTime": lambda row: common.time_text(row["startTime"]),
+    "StartTime": lambda row: time_text(row["startTime"]),
     "TopicPartitions": _partitions,
 }
 _OPEN: Headings = {

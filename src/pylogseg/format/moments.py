@@ -33,6 +33,11 @@ def iso_text(timestamp_ms: int) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
+def time_text(timestamp_ms: int | None) -> str | None:
+    """Return a timestamp as ISO 8601 in UTC; None for none, the plain number if no calendar date fits."""
+    return None if timestamp_ms is None or timestamp_ms < 0 else iso_text(timestamp_ms)
+
+
 #: Units of a number, each with the exponent of ten from which it stands for dates of 1973 to 5138.
 _UNITS = {"seconds": 8, "milliseconds": 11, "microseconds": 14, "nanoseconds": 17}
 #: Kafka's "for ever".
