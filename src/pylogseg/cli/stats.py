@@ -11,31 +11,24 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.losses import report_losses
 from pylogseg.cli.options import reading_options, time_options
-from pylogseg.cli.streams import say
-from pylogseg.cli.tops import print_tops, shown_key, tops_row
+from pylogseg.cli.outcomes import print_list
 from pylogseg.cli.workers import Workers, workers_option
-from pylogseg.disk.notes import joined_lines
-from pylogseg.format.columns import to_row
 from pylogseg.format.moments import time_text
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import payload_text
 from pylogseg.format.words import size_text
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import (
-    TIME_TYPES,
     StatsGroup,
-    codec_name,
-    total,
     units_of,
     units_since,
 )
-from pylogseg.inspect.stats.missing import MissingCounts
-from pylogseg.inspect.stats.segment import Stats
+from pylogseg.inspect.stats.shown import StatsReport
+from pylogseg.inspect.stats.top_lines import shown_key
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import Reading, ReadState, Throttle
-from pylogseg.walker.gaps import offsets_text
 
 _SHOWN = 20
 
@@ -144,15 +137,9 @@ def stats(
     for group in groups:
         damage |= common.report_gaps(group.stats.gaps)
     damage |= report_losses(LogReader.of(log, selection, reading.start()) for log in chosen.logs())
-    if as_json:
-        for group in groups:
-            common.print_json({**to_row(group, group.columns), **tops_row(group, reading.max_decompressed_bytes)})
-    else:
-        _print_all(groups, by, gaps)
-        print_tops(groups, reading.max_decompressed_bytes)
-    for note in joined_lines(notes):
-        common.complain(f"not known: {note}")
-    common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(notes))
+    report = StatsReport(groups, reading.max_decompressed_bytes, by is not None, gaps, notes)
+    print_list(report, as_json)
+    common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(report.exit_code))
 
 
 def _count_records(
@@ -199,129 +186,3 @@ _ORDERS: dict[str, Callable[[StatsGroup], Any]] = {
     "size": lambda group: -group.stats.size_bytes,
     "records": lambda group: -group.stats.records,
 }
-
-
-# ---- output for people ----
-
-
-def _print_all(groups: list[StatsGroup], by: str | None, gaps: bool) -> None:
-    if by:
-        _print_lines([*groups, *([total(groups)] if len(groups) > 1 else [])])
-    else:
-        for group in groups:
-            _print_report(group)
-    _print_ranges(groups, gaps)
-
-
-def _print_lines(groups: list[StatsGroup]) -> None:
-    columns = ["NAME", "RECORDS", "BATCHES", "SIZE", "CODECS", "RATIO", "MEAN SIZE", "KEYS", "TOMBSTONES", "GAPS"]
-    rows: list[tuple[Any, ...]] = [
-        (
-            group.name,
-            group.stats.records,
-            group.stats.batches,
-            size_text(group.stats.size_bytes),
-            ",".join(codec_name(number) for number in sorted(group.stats.codecs)) or None,
-            _number(_ratio(group.stats), 2),
-            _number(group.stats.record_sizes.mean, 1),
-            _distinct(group.stats),
-            group.stats.tombstones,
-            _gaps(group.missing),
-        )
-        for group in groups
-    ]
-    right = ["RECORDS", "BATCHES", "SIZE", "RATIO", "MEAN SIZE", "KEYS", "TOMBSTONES"]
-    if groups and not groups[0].is_whole:
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    common.print_table(columns, rows, right)
-
-
-def _ratio(stats: Stats) -> float | None:
-    body = sum(codec.body_bytes for codec in stats.codecs.values())
-    return sum(codec.raw_bytes for codec in stats.codecs.values()) / body if body else None
-
-
-def _number(value: float | None, digits: int) -> str | None:
-    return None if value is None else f"{value:.{digits}f}"
-
-
-def _distinct(stats: Stats) -> str:
-    return f"{'' if stats.keys.is_exact else '~'}{stats.keys.count}"
-
-
-def _gaps(missing: MissingCounts) -> str | None:
-    names = {"markers": "markers", "below_start": "log start", "compaction": "compaction", "damage": "damage",
-             "unexplained": "unexplained", "unread": "not looked at"}  # fmt: skip
-    found = [f"{label} {getattr(missing, name)}" for name, label in names.items() if getattr(missing, name)]
-    return ", ".join(found) or None
-
-
-def _print_report(group: StatsGroup) -> None:
-    stats, missing = group.stats, group.missing
-    _print_summary(group)
-    click.echo()
-    codecs = [
-        (codec_name(number), c.batches, c.records, size_text(c.stored_bytes), size_text(c.raw_bytes),
-         _number(c.ratio, 2))
-        for number, c in sorted(stats.codecs.items())
-    ]  # fmt: skip
-    heads = ["CODEC", "BATCHES", "RECORDS", "STORED", "DECOMPRESSED", "RATIO"]
-    common.print_table(heads, codecs, heads[1:])
-    click.echo()
-    parts = (("record", stats.record_sizes), ("key", stats.key_sizes), ("value", stats.value_sizes))
-    heads = ["BYTES OF", "COUNT", "MIN", "MEAN", "P50", "P90", "P99", "MAX", "TOTAL"]
-    sizes = [
-        (name, h.count, h.least if h.count else None, _number(h.mean, 1), h.percentile(50), h.percentile(90),
-         h.percentile(99), h.largest if h.count else None, size_text(h.total))
-        for name, h in parts
-    ]  # fmt: skip
-    common.print_table(heads, sizes, heads[1:])
-    if not group.is_whole:
-        return
-    click.echo()
-    reasons = [
-        ("markers", missing.markers, "control records: consumers skip them"),
-        ("log start", missing.below_start, f"retention or delete requests; {missing.still_there} still in the files"),
-        ("compaction", missing.compaction, "removed by the cleaner"),
-        ("damage", missing.damage, "in batches that cannot be read"),
-        ("unexplained", missing.unexplained, "between batches"),
-    ]
-    if missing.unread:
-        reasons.append(("not looked at", missing.unread, "encrypted, and there is no key (--keys)"))
-    common.print_table(["MISSING OFFSETS", "COUNT", "WHY"], reasons, ["COUNT"])
-
-
-def _print_ranges(groups: list[StatsGroup], everything: bool) -> None:
-    found = [each for group in groups for each in group.ranges if everything or each.is_news]
-    shown = found if everything else found[:_SHOWN]
-    if not shown:
-        return
-    click.echo()
-    table = [
-        (s.name, offsets_text(s.first_offset, s.end_offset), s.end_offset - s.first_offset, s.reason) for s in shown
-    ]
-    common.print_table(["PARTITION", "MISSING", "COUNT", "WHY"], table, ["COUNT"])
-    if len(found) > len(shown):
-        say(f"and {len(found) - len(shown)} more ranges (--gaps lists them)")
-    unlisted = sum(group.unlisted for group in groups)
-    if unlisted:
-        say(f"and {unlisted} more ranges that are only counted")
-
-
-def _print_summary(group: StatsGroup) -> None:
-    stats = group.stats
-    kinds = ", ".join(f"{count} {name}" for name, count in sorted(stats.markers.items()))
-    magics = ", ".join(f"{count} of magic {magic}" for magic, count in sorted(stats.magics.items()))
-    times = ", ".join(f"{count} {TIME_TYPES[kind]}" for kind, count in sorted(stats.time_types.items()))
-    facts = [
-        ("partitions", f"{group.partitions}, {stats.segments} segments, {size_text(stats.size_bytes)}"),
-        ("batches", f"{stats.batches}: {magics or 'none'}; {stats.empty_batches} empty"),
-        ("records", f"{stats.records}, {stats.headers} headers, {stats.tombstones} tombstones"),
-        ("control", f"{stats.control_records} records{': ' + kinds if kinds else ''}"),
-        ("keys", f"{_distinct(stats)} different, {stats.null_keys} records without"),
-        ("producers", f"{len(stats.producers)} with an id, {stats.transactional_batches} transactional batches"),
-        ("times", f"{time_text(stats.least_timestamp) or 'none'} to "
-                  f"{time_text(stats.largest_timestamp) or 'none'}; batches: {times or 'none'}"),
-    ]  # fmt: skip
-    for label, fact in facts:
-        say(f"{label:<11} {fact}")

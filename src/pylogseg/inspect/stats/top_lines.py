@@ -1,16 +1,14 @@
-"""`stats --top-keys` and `--largest`: print heaviest keys and largest records, as tables or JSON."""
+"""Heaviest keys and largest records, as tables and as JSON: `stats --top-keys` and `--largest`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import click
-
-from pylogseg.cli import common
-from pylogseg.cli.streams import say
 from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable_line
 from pylogseg.format.moments import time_text
+from pylogseg.format.outcome import TextTable
 from pylogseg.format.text import payload_text
 from pylogseg.format.words import size_text
 from pylogseg.inspect.stats.groups import StatsGroup
@@ -50,19 +48,19 @@ def tops_row(group: StatsGroup, limit_bytes: int) -> dict[str, Any]:
     return row
 
 
-def print_tops(groups: list[StatsGroup], limit_bytes: int) -> None:
-    """Print tables of what was found, if requested."""
+def top_lines(groups: Sequence[StatsGroup], limit_bytes: int) -> Iterator[str | TextTable]:
+    """Yield tables of the keys and records, if they were counted."""
     found = [(group.name, group.stats.tops) for group in groups if group.stats.tops is not None]
     if not found:
         return
     if found[0][1].key_count:
-        _print_keys("RECORDS", [(name, tops, tops.by_records) for name, tops in found], limit_bytes)
-        _print_keys("SIZE", [(name, tops, tops.by_bytes) for name, tops in found], limit_bytes)
+        yield from _key_lines("RECORDS", [(name, tops, tops.by_records) for name, tops in found], limit_bytes)
+        yield from _key_lines("SIZE", [(name, tops, tops.by_bytes) for name, tops in found], limit_bytes)
     if found[0][1].record_count:
-        _print_largest([row for _, tops in found for row in tops.largest(limit_bytes)])
+        yield from _largest_lines([row for _, tops in found for row in tops.largest(limit_bytes)])
 
 
-def _print_keys(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes: int) -> None:
+def _key_lines(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes: int) -> Iterator[str | TextTable]:
     several = len(found) > 1
     show = size_text if unit == "SIZE" else str
     table = [
@@ -70,15 +68,15 @@ def _print_keys(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes:
         for name, tops, by in found
         for record, weight in tops.keys(by, limit_bytes)
     ]
-    click.echo()
-    common.print_table([*(["NAME"] if several else []), f"TOP KEY BY {unit}", unit, "SHARE"], table, [unit, "SHARE"])
+    yield ""
+    yield TextTable([*(["NAME"] if several else []), f"TOP KEY BY {unit}", unit, "SHARE"], table, [unit, "SHARE"])
     for name, _, by in found:
         if by.missed:
-            say(f"{name}: too many keys to count exactly: each count may be up to {show(by.missed)} too low")
+            yield (f"{name}: too many keys to count exactly: each count may be up to {show(by.missed)} too low")
 
 
-def _print_largest(found: list[tuple[Segment, int, int, TopRecord | None]]) -> None:
-    click.echo()
+def _largest_lines(found: list[tuple[Segment, int, int, TopRecord | None]]) -> Iterator[str | TextTable]:
+    yield ""
     table = [
         (
             _name(segment),
@@ -90,7 +88,7 @@ def _print_largest(found: list[tuple[Segment, int, int, TopRecord | None]]) -> N
         for segment, offset, size, record in found
     ]
     heads = ["PARTITION", "LARGEST", "SIZE", "KEY BYTES", "VALUE BYTES", "TIME", "KEY"]
-    common.print_table(heads, table, ["LARGEST", "SIZE", "KEY BYTES", "VALUE BYTES"])
+    yield TextTable(heads, table, ["LARGEST", "SIZE", "KEY BYTES", "VALUE BYTES"])
 
 
 def _name(segment: Segment) -> str:
