@@ -44,6 +44,7 @@ BANDS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("log",),
     ("disk",),
+    ("live",),
     ("walker",),
     ("env",),
     ("format", "config"),

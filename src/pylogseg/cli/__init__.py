@@ -80,7 +80,8 @@ _COMMANDS = {
 
 _EPILOG = """\b
 A path is a log directory, a folder of log directories, a partition folder, a
-file, a glob or a URL (s3://..., with an extra installed). After the first path,
+file, a glob or a URL (s3://..., with an extra installed; kafka://HOST:PORT/TOPIC
+is a running cluster). After the first path,
 a word without a slash is a name, as on the broker: a topic (orders), a
 partition (orders-3) or a pattern ('orders-*').
 
@@ -228,9 +229,18 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": True},
 )
 @click.option("--verbose", is_flag=True, is_eager=True, help="With --version: also show Python and the packages.")
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="PYLOGSEG_CLUSTER",
+    metavar="FILE",
+    help="Client properties, of Java or librdkafka, for kafka:// paths: addresses, TLS and login.",
+)
 @click.option("--version", is_flag=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
-def shell(verbose: bool) -> None:
+def shell(verbose: bool, cluster: str | None) -> None:
     """Read and repair Kafka's log directories, without a broker or a JVM."""
+    if cluster is not None:
+        os.environ["PYLOGSEG_CLUSTER"] = os.path.abspath(cluster)  # also for worker processes
     # The commands report gaps; without a handler, logging would print them a second time.
     logging.getLogger("pylogseg").addHandler(logging.NullHandler())
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.folders import is_asked, not_here
@@ -15,6 +15,9 @@ from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import CorruptionError, StorageError, is_missing
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+
+if TYPE_CHECKING:
+    from pylogseg.live.files import LiveFiles
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +120,14 @@ class Segment:
         return None
 
 
+def fetched_from(segment: Segment) -> LiveFiles | None:
+    """Return the files of the cluster that a segment is fetched from; None of a segment that lies in a store.
+
+    Such a segment is a whole log, with the ends that it had when it was listed.
+    """
+    return segment.files if hasattr(segment.files, "ends_of") else None  # type: ignore[return-value]
+
+
 def beside(path: str, kind: FileKind) -> str:
     """Return the path of an index of the segment at a path, whether it is there or not."""
     stem, _, suffix = path.rpartition(FileKind.LOG.value)
@@ -124,10 +135,13 @@ def beside(path: str, kind: FileKind) -> str:
 
 
 def uploaded_end(files: FileSystem, path: str) -> int | None:
-    """Return where a segment of a tier ends by its manifest, -1 if it is not known; None of a segment on a disk.
+    """Return where a segment of a tier or a cluster ends, -1 if it is not known; None of a segment on a disk.
 
-    One of a tier is sealed, also if no other follows it.
+    One of a tier is sealed, also if no other follows it, and so is one of a cluster.
     """
+    ends_of = getattr(files, "ends_of", None)
+    if ends_of is not None:
+        return int(ends_of(path).end)
     slice_of = getattr(files, "slice_of", None)
     try:
         found = None if slice_of is None else slice_of(path)

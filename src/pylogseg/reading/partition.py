@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.disk.disk import Segment
+from pylogseg.disk.disk import Segment, fetched_from
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
@@ -22,11 +22,12 @@ from pylogseg.format.records import (
     without_outside,
 )
 from pylogseg.format.scratch import Scratch
+from pylogseg.live.fetching import FetchedView
 from pylogseg.reading.copies import told_of_copies
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.positions import position_of_offset
-from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
+from pylogseg.reading.removed_segments import open_or_gap, removed_gap, unreadable_gap
 from pylogseg.reading.stable_offset import Tail
 from pylogseg.reading.state import ReadState
 from pylogseg.reading.transaction_markers import Unopened
@@ -210,7 +211,8 @@ class PartitionReader:
         self._damage_behind: list[Gap] = []
         memory = None if state.scratch is None else state.scratch()
         self._one_pass = OnePass(state.reading.max_decompressed_bytes, memory, first_offset, self._last)
-        if transactions is None and state.reading.isolation_level == "read_committed":
+        self._is_committed = transactions is None and state.reading.isolation_level == "read_committed"
+        if self._is_committed and not (segments and fetched_from(segments[0])):
             skips = state.reading.on_corrupt == "skip"
             known = Transactions(list(segments), snapshots or {}, first_offset, tail=tail, skips=skips)
             transactions, self._unopened, self._damage_behind = known, known.unopened, known.damage
@@ -237,7 +239,7 @@ class PartitionReader:
                 yield None
             return
         with opened as view:
-            start = position_of_offset(segment, view, self._first)
+            start = self._begin(segment, view)
             found = walk(
                 view,
                 start=start,
@@ -259,6 +261,9 @@ class PartitionReader:
                         return
                     continue
                 done, dropped = self._account(view, item, done, dropped)
+                if self._ends_at_any(self._take_removed(segment, view)):
+                    yield None
+                    return
                 rows, gaps, is_done = order.check(item.batches, OPEN_END - 1 if self._to_end else self._last)
                 if state.reading.on_corrupt != "skip":
                     gaps = gaps or order.finish_above(self._first)
@@ -285,8 +290,24 @@ class PartitionReader:
                 if undecided or is_done:
                     yield None
                     return
-            if self._ends_at_any(order.finish()):
+            if self._ends_at_any(order.finish() + self._take_removed(segment, view)):
                 yield None
+
+    def _begin(self, segment: Segment, view: FileView) -> int:
+        """Return the position to read from. Answers of a cluster begin at an offset, and name aborted transactions."""
+        if not isinstance(view, FetchedView):
+            return position_of_offset(segment, view, self._first)
+        if self._is_committed:
+            self._transactions = view
+        return view.begin(self._first, self._last + 1, is_committed=self._is_committed)
+
+    def _take_removed(self, segment: Segment, view: FileView) -> list[Gap]:
+        """Return, each once, the offsets that a cluster removed while it was read."""
+        if not isinstance(view, FetchedView) or not view.removed:
+            return []
+        gaps = [removed_gap(segment, *offsets) for offsets in view.removed]
+        view.removed.clear()
+        return gaps
 
     def _note_what_hides_an_end(self, segment: Segment) -> None:
         """Report what behind an open transaction could not be read: its end may lie there."""

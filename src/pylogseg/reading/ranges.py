@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, Partition, Segment, beside, uploaded_end
+from pylogseg.disk.disk import Disk, Partition, Segment, beside, fetched_from, uploaded_end
 from pylogseg.disk.listing import open_folder
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.errors import RequestError, StorageError, is_missing
@@ -197,6 +197,9 @@ def cut(piece: UncutRange, target: int, extra: int = 0) -> Iterator[Range]:
     count = -(-(whole.size + extra) // target)
     index = piece.offset_index or (offset_index(piece.segment) if count > 1 else None)
     first, start, entry = whole.first_offset, whole.start, whole.entry_offset
+    if count > 1 and fetched_from(piece.segment) is not None:  # it is read from any offset on
+        yield from _cap_offsets(whole, max(1, -(-(whole.end_offset - first) // count)))
+        return
     if count > 1 and index is not None:
         goals = whole.start + whole.size * np.arange(1, count) // count
         slots = np.unique(np.searchsorted(index.positions.astype(np.int64), goals))
@@ -226,7 +229,7 @@ def plan_tasks(
     ranges = narrow(pieces, target) if narrow else (part for piece in pieces for part in cut(piece, target, extra))
     task: list[Range] = []
     size = offsets = 0
-    for part in (each for whole in ranges for each in _capped(whole, max_records)):
+    for part in (each for whole in ranges for each in _cap_offsets(whole, max_records)):
         more, count = part.size + OPEN_COST_BYTES, part.end_offset - part.first_offset
         if task and (size + more > target or (max_records and offsets + count > max_records)):
             yield tuple(task)
@@ -238,7 +241,7 @@ def plan_tasks(
         yield tuple(task)
 
 
-def _capped(part: Range, max_records: int) -> Iterator[Range]:
+def _cap_offsets(part: Range, max_records: int) -> Iterator[Range]:
     """Cut a range into parts of at most this many offsets; any offset will do."""
     count = max(1, -(-(part.end_offset - part.first_offset) // max_records)) if max_records else 1
     for i in range(count):
@@ -300,7 +303,7 @@ class PlannedLogs:
 
     def transactions(self, part: Range) -> Transactions | None:
         """Return the transactions of a range's log, one object for all its ranges; None if they are not needed."""
-        if self._isolation_level != "read_committed":
+        if self._isolation_level != "read_committed" or hasattr(self._place(part)[0], "ends_of"):
             return None
         found = self._transactions.get(part.folder)
         if found is None:

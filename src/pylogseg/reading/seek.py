@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pylogseg.disk.disk import Segment
+from pylogseg.disk.disk import Segment, fetched_from
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
@@ -38,6 +38,9 @@ def late_segments(
     for segment, following in itertools.zip_longest(segments, segments[1:]):
         if segment.largest_ms is not None and segment.largest_ms < timestamp_ms:
             continue
+        if (cluster := fetched_from(segment)) is not None:
+            yield cluster.offset_of_time(segment.path, timestamp_ms)
+            continue
         index = time_index(segment)
         if not is_exact and _tells_all_are_older(index, following, timestamp_ms):
             continue
@@ -63,6 +66,8 @@ def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms
     """
     if segment.largest_ms is not None and segment.largest_ms < timestamp_ms:
         return None
+    if (cluster := fetched_from(segment)) is not None:
+        return cluster.offset_of_time(segment.path, timestamp_ms)
     index = time_index(segment)
     if _tells_all_are_older(index, following, timestamp_ms):
         return None
@@ -86,7 +91,7 @@ def largest_timestamp(segment: Segment) -> int | None:
 
     None if it is not known: the segment is the last one, or cannot be read.
     """
-    if segment.is_last:
+    if segment.is_last or fetched_from(segment) is not None:
         return None
     try:
         opened = open_unless_removed(segment)
@@ -208,6 +213,8 @@ def end_offset(segments: Sequence[Segment]) -> int:
 
 def end_of(segments: Sequence[Segment]) -> LogEnd:
     """Return `end_offset`, and whether the file ends there too."""
+    if segments and (cluster := fetched_from(segments[-1])) is not None:
+        return LogEnd(cluster.ends_of(segments[-1].path).end, True)
     for last in reversed(segments):
         try:
             opened = open_unless_removed(last)

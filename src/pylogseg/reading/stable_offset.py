@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pylogseg.disk.disk import Segment
+from pylogseg.disk.disk import Segment, fetched_from
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.transaction_markers import Unopened, marker_rows, open_at, windows
 from pylogseg.walker.gaps import Gap
@@ -40,6 +40,8 @@ def last_stable_offset(
 
     `unopened` as of `end_of_log`.
     """
+    if segments and (cluster := fetched_from(segments[-1])) is not None:
+        return cluster.ends_of(segments[-1].path).stable
     return min(end_of_log(segments, snapshots, unopened=unopened).open_first.values(), default=None)
 
 

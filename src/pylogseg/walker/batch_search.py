@@ -49,7 +49,7 @@ class BatchSearch:
                 if self._holds(position, needed, lowest_offset):
                     return position
                 position += 1
-            elif not left or len(buffer) < min(size, self._end - position):  # the latter: cut off meanwhile
+            elif not left or not len(buffer):  # the latter: cut off meanwhile
                 return None
             else:
                 position += max(1, len(buffer) - _HEADER_BYTES + 1)

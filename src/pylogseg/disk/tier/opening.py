@@ -10,6 +10,8 @@ from pylogseg.env import urls
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import RequestError
 
+#: How the URL of a cluster begins.
+SCHEME = "kafka://"
 #: How the URL of a tier begins, before the plus sign: the layout of its objects.
 LAYOUTS = ("aiven", "localtier")
 
@@ -37,6 +39,12 @@ def file_system(
     `storage_options` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them. With
     `memory_map` files are mapped; RequestError if they are not on this machine.
     """
+    if os.fspath(path).startswith(SCHEME):
+        if memory_map:
+            urls.refuse_map(os.fspath(path))
+        from pylogseg.live.files import open_cluster
+
+        return open_cluster(os.fspath(path), storage_options or {})
     if not is_tier(path):
         check_layout(os.fspath(path))
         return urls.file_system(path, storage_options, memory_map=memory_map)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg._native import _gather
-from pylogseg.disk.disk import Segment
+from pylogseg.disk.disk import Segment, fetched_from
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
@@ -222,7 +222,7 @@ class SegmentCount(Visitor):
         """Begin where the range of time does."""
         times = self._times
         if times is None:
-            self.stats.size_bytes = view.size
+            self.stats.size_bytes = view.size if fetched_from(self._segment) is None else self._segment.size
         else:
             self._start = position_of_offset(self._segment, view, times.first_offset)
         self._order = Order(self._segment, view, starts_inside=self._start > 0)

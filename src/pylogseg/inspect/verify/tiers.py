@@ -18,6 +18,7 @@ from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.inspect.verify.findings import TIER_LINKS, Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.segment_report import SegmentReport
+from pylogseg.live.files import LiveFiles
 from pylogseg.reading.copies import LogCopies
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.notes import Notes
@@ -50,6 +51,7 @@ _REBUILT = f"`pylogseg restore` makes it anew in what it restores; to mend the t
 _DAMAGED = (
     f"{_OTHERS}; `pylogseg restore` takes what another upload has of it, and with --on-corrupt skip leaves out the rest"
 )
+_ON_LEADER = "verify the disks of its brokers: another replica may be whole, and can become the leader"
 #: Findings about files beside segments, which can be made of these.
 _BESIDE = ("offset-index", "time-index", "time-index-end", "transaction-index", "missing-index", "snapshot",
            "leader-epoch")  # fmt: skip
@@ -63,6 +65,10 @@ def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment |
     Of damage that hides offsets of a segment, the copies are read that other uploads or the disk have of them.
     """
     files = part.files
+    if isinstance(files, LiveFiles):
+        kept = (finding for finding in findings if finding.kind not in _BESIDE)
+        yield from (finding._replace(other_remedy=_ON_LEADER) for finding in kept)
+        return
     if not isinstance(files, (TierFiles, DiskWithTier)):
         yield from findings
         return

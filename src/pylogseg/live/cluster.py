@@ -1,0 +1,285 @@
+"""A cluster as a client knows it: nodes, topics, leaders, offsets; a request that meets a moved leader goes again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from pylogseg.errors import StorageError
+from pylogseg.format.messages import codes
+from pylogseg.live.connection import (
+    LEADER_EPOCH,
+    LIST_OFFSETS,
+    LOG_DIRS,
+    METADATA,
+    BrokenConnectionError,
+    BrokerConnection,
+)
+from pylogseg.live.settings import SCHEME, ClientSettings
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+#: Times that ListOffsets takes for the two ends of a log.
+EARLIEST, LATEST = -2, -1
+#: So long a request is sent again while leaders move.
+PATIENCE_S = 30.0
+#: So long a partition may be without a leader before it counts as one that cannot be read.
+ELECTION_S = 5.0
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
+#: Errors that end by themselves, with newer metadata.
+_PASSING = frozenset(
+    (
+        codes.UNKNOWN_TOPIC_OR_PARTITION,
+        codes.LEADER_NOT_AVAILABLE,
+        codes.NOT_LEADER,
+        7,  # REQUEST_TIMED_OUT
+        9,  # REPLICA_NOT_AVAILABLE
+        codes.KAFKA_STORAGE_ERROR,
+        codes.FENCED_LEADER_EPOCH,
+        codes.UNKNOWN_LEADER_EPOCH,
+        78,  # OFFSET_NOT_AVAILABLE
+        codes.UNKNOWN_TOPIC_ID,
+        codes.FETCH_SESSION_TOPIC_ID_ERROR,
+        103,  # INCONSISTENT_TOPIC_ID
+    )
+)
+
+
+class Leadership(NamedTuple):
+    """The leader of a partition, and since which epoch it leads."""
+
+    node: int  #: -1: there is none now.
+    epoch: int
+
+
+class TopicState(NamedTuple):
+    """A topic as the cluster's metadata has it."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    leaders: Mapping[int, Leadership]
+
+
+class PassingError(Exception):
+    """An error of Kafka that may end by itself; `code` is its number."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(codes.name_of(code))
+        self.code = code
+
+
+def check_code(code: int, path: str, operation: str) -> None:
+    """Raise PassingError or StorageError for the code of an answer that is not 0."""
+    if not code:
+        return
+    if code in _PASSING:
+        raise PassingError(code)
+    number = errno.EACCES if code in _DENIED else None
+    raise StorageError(path, operation, codes.name_of(code), number)
+
+
+_DENIED = (codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED)
+
+
+class Cluster:
+    """Connections to a cluster, of any number of threads; each connection serves one thread at a time."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings, self.url = settings, SCHEME + settings.address
+        self.cluster_id = ""
+        self._lock = threading.Lock()
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._idle: dict[int | None, list[BrokerConnection]] = {}
+
+    def __reduce__(self) -> Any:
+        return Cluster, (self.settings,)
+
+    def __repr__(self) -> str:
+        return f"<pylogseg.live.Cluster {self.url}>"
+
+    @contextlib.contextmanager
+    def connection(self, node: int | None = None) -> Iterator[BrokerConnection]:
+        """Yield a connection to a node, or to any; it is kept for others unless it breaks."""
+        link = self.take(node)
+        try:
+            yield link
+        except BaseException:
+            link.close()
+            raise
+        self.give(node, link)
+
+    def take(self, node: int | None) -> BrokerConnection:
+        """Return an idle connection to a node, or a new one, for `give` or `BrokerConnection.close`."""
+        with self._lock:
+            idle = self._idle.get(node)
+            if idle:
+                return idle.pop()
+            addresses = [self._nodes[node]] if node is not None and node in self._nodes else []
+        failure: StorageError | None = None
+        for host, port in addresses or self.settings.servers:
+            try:
+                return BrokerConnection(self.settings, host, port)
+            except BrokenConnectionError as error:
+                failure = failure or error
+        raise failure or StorageError(self.url, "connect", f"no address of node {node}")
+
+    def give(self, node: int | None, link: BrokerConnection) -> None:
+        """Keep a connection without requests under way for the next who needs one."""
+        with self._lock:
+            self._idle.setdefault(node, []).append(link)
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        with self._lock:
+            links = [link for idle in self._idle.values() for link in idle]
+            self._idle.clear()
+        for link in links:
+            link.close()
+
+    def again(self, path: str, operation: str, attempt: Callable[[], _T]) -> _T:
+        """Return what an attempt returns; it is made again while its error may end by itself.
+
+        Leaders move within seconds; after `PATIENCE_S` the error is a StorageError about the path.
+        """
+        until, pause = time.monotonic() + PATIENCE_S, _FIRST_PAUSE_S
+        while True:
+            try:
+                return attempt()
+            except PassingError as error:
+                if time.monotonic() > until:
+                    number = errno.ENOENT if error.code == codes.UNKNOWN_TOPIC_OR_PARTITION else None
+                    raise StorageError(path, operation, f"{error}, for {PATIENCE_S:.0f} s", number) from None
+            except BrokenConnectionError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_S)
+
+    def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicState]:
+        """Return topics by name, by default all that this client may see; those that are not there are left out."""
+        asked = None if names is None else [{"name": name, "topicId": bytes(16)} for name in names]
+
+        def attempt() -> dict[str, TopicState]:
+            with self.connection() as link:
+                # From version 12 on a topic may be asked for by its id; names do for all.
+                answer = link.ask(METADATA, {"topics": asked, "allowAutoTopicCreation": False})
+            self.cluster_id = answer.get("clusterId") or self.cluster_id
+            with self._lock:
+                self._nodes = {node["nodeId"]: (node["host"], node["port"]) for node in answer["brokers"]}
+            topics = {}
+            for topic in answer["topics"]:
+                if topic["errorCode"] in (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.INVALID_TOPIC):
+                    continue
+                if topic["errorCode"] != codes.LEADER_NOT_AVAILABLE:
+                    check_code(topic["errorCode"], f"{self.url}/{topic['name']}", "list")
+                leaders = {
+                    row["partitionIndex"]: Leadership(row["leaderId"], row.get("leaderEpoch", -1))
+                    for row in topic["partitions"]
+                }
+                state = TopicState(topic["name"], topic.get("topicId", bytes(16)), topic["isInternal"], leaders)
+                topics[state.name] = state
+            return topics
+
+        return self.again(self.url, "list", attempt)
+
+    def offsets(
+        self, partitions: Iterable[tuple[str, int]], time_ms: int, *, is_committed: bool = False
+    ) -> dict[tuple[str, int], int | StorageError]:
+        """Return an offset of each partition: of a time, or of one end of the log; -1 where no record is so late.
+
+        One that its leader does not tell has its error instead.
+        """
+        offsets: dict[tuple[str, int], int | StorageError] = {}
+        left = set(partitions)
+        until, pause = time.monotonic() + ELECTION_S, _FIRST_PAUSE_S
+        while left:
+            reasons = self._ask_offsets(left, time_ms, is_committed, offsets)
+            left = set(reasons)
+            if left and time.monotonic() > until:
+                for topic, number in left:
+                    path = f"{self.url}/{topic}-{number}"
+                    offsets[topic, number] = StorageError(path, "ask for offsets", reasons[topic, number])
+                break
+            if left:
+                time.sleep(pause)
+                pause = min(2 * pause, _LAST_PAUSE_S)
+        return offsets
+
+    def _ask_offsets(
+        self,
+        partitions: set[tuple[str, int]],
+        time_ms: int,
+        is_committed: bool,
+        offsets: dict[tuple[str, int], int | StorageError],
+    ) -> dict[tuple[str, int], str]:
+        """Ask the leaders once; return why some partitions have no answer yet."""
+        topics = self.topics(sorted({topic for topic, _ in partitions}))
+        by_node: dict[int, dict[str, list[dict[str, Any]]]] = {}
+        reasons: dict[tuple[str, int], str] = {}
+        for topic, number in partitions:
+            state = topics.get(topic)
+            leader = None if state is None else state.leaders.get(number)
+            if leader is None or leader.node < 0:
+                reasons[topic, number] = "no such partition" if leader is None else "it has no leader now"
+                continue
+            row = {"partitionIndex": number, "currentLeaderEpoch": leader.epoch, "timestamp": time_ms}
+            by_node.setdefault(leader.node, {}).setdefault(topic, []).append(row)
+        for node, rows in by_node.items():
+            asked = [{"name": topic, "partitions": parts} for topic, parts in rows.items()]
+            values = {"replicaId": -1, "isolationLevel": int(is_committed), "topics": asked}
+            try:
+                with self.connection(node) as link:
+                    answer = link.ask(LIST_OFFSETS, values, most=7)
+            except BrokenConnectionError as error:
+                keys = ((topic, row["partitionIndex"]) for topic, parts in rows.items() for row in parts)
+                reasons |= dict.fromkeys(keys, str(error))
+                continue
+            for topic in answer["topics"]:
+                for row in topic["partitions"]:
+                    key = topic["name"], row["partitionIndex"]
+                    try:
+                        check_code(row["errorCode"], f"{self.url}/{key[0]}-{key[1]}", "ask for offsets")
+                        offsets[key] = row["offset"]
+                    except PassingError as error:
+                        reasons[key] = str(error)
+                    except StorageError as error:
+                        offsets[key] = error
+        return reasons
+
+    def sizes(self, topics: Iterable[TopicState]) -> dict[tuple[str, int], int]:
+        """Return the bytes of the leaders' segments, as far as this client may ask for them."""
+        by_node: dict[int, dict[str, list[int]]] = {}
+        for topic in topics:
+            for number, leader in topic.leaders.items():
+                by_node.setdefault(leader.node, {}).setdefault(topic.name, []).append(number)
+        sizes: dict[tuple[str, int], int] = {}
+        for node, rows in by_node.items():
+            asked = [{"topic": topic, "partitions": numbers} for topic, numbers in rows.items()]
+            try:
+                with self.connection(node) as link:
+                    answer = link.ask(LOG_DIRS, {"topics": asked})
+            except StorageError as error:
+                _log.info("%s; sizes are estimated", error)
+                continue
+            for folder in answer["results"]:
+                for topic in folder["topics"]:
+                    for row in topic["partitions"]:
+                        if not row["isFutureKey"]:
+                            sizes[topic["name"], row["partitionIndex"]] = row["partitionSize"]
+        return sizes
+
+    def epoch_end(self, topic: str, number: int, leader: Leadership, epoch: int) -> int | None:
+        """Return where the records of a leader epoch end in the log; None if the leader does not know."""
+        row = {"partition": number, "currentLeaderEpoch": leader.epoch, "leaderEpoch": epoch}
+        values = {"replicaId": -1, "topics": [{"topic": topic, "partitions": [row]}]}
+        with self.connection(leader.node) as link:
+            answer = link.ask(LEADER_EPOCH, values)
+        part = answer["topics"][0]["partitions"][0]
+        check_code(part["errorCode"], f"{self.url}/{topic}-{number}", "ask for epochs")
+        return None if part["endOffset"] < 0 else int(part["endOffset"])

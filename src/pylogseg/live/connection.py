@@ -1,0 +1,150 @@
+"""One connection to a broker: versions that both sides know, login, and requests, one ahead of the answers."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from typing import Any
+
+from pylogseg.errors import StorageError
+from pylogseg.format.messages import codes, wire
+from pylogseg.live.login import LoginError, tokens
+from pylogseg.live.settings import ClientSettings
+
+FETCH, LIST_OFFSETS, METADATA, HANDSHAKE, VERSIONS, LEADER_EPOCH, LOG_DIRS, AUTHENTICATE = 1, 2, 3, 17, 18, 23, 35, 36
+#: A broker that does not answer for so long is gone; it waits 0.5 s by itself where there is nothing to fetch.
+TIMEOUT_S = 30.0
+#: The answer to a fetch is below 55 MiB, unless one batch is larger; no batch has more than this.
+_MOST_BYTES = 1 << 30
+_INT32 = struct.Struct(">i")
+
+
+class BrokenConnectionError(StorageError):
+    """The connection ended, or the broker did not answer: another one may do."""
+
+
+class BrokerConnection:
+    """A connection of one thread. A broker that does not answer is a StorageError that names it."""
+
+    def __init__(self, settings: ClientSettings, host: str, port: int) -> None:
+        self.name = f"kafka://{host}:{port}"
+        self._settings, self._correlation = settings, 0
+        self._sent: list[tuple[int, int, int]] = []
+        context = settings.make_tls()
+        try:
+            self._socket = socket.create_connection((host, port), TIMEOUT_S / 3)
+            self._socket.settimeout(TIMEOUT_S)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            raise StorageError(self.name, "connect", f"its certificate: {error.verify_message}") from error
+        except OSError as error:
+            raise BrokenConnectionError(self.name, "connect", str(error), error.errno) from error
+        try:
+            self._versions = self._ask_versions()
+            if settings.protocol.startswith("SASL"):
+                self._login()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def version(self, key: int, most: int = 99) -> int:
+        """Return the newest version of a request that both sides know, up to one."""
+        request = wire.request_of(key)
+        assert request is not None
+        lowest, highest = self._versions.get(key, (0, -1))
+        chosen = min(highest, request.versions.last, most)
+        if chosen < max(lowest, request.versions.first):
+            reason = (
+                f"the broker has versions {lowest} to {highest} of {request.name}, this client {request.versions.first}"
+                f" to {min(request.versions.last, most)}"
+            )
+            raise StorageError(self.name, "ask", reason)
+        return chosen
+
+    def send(self, key: int, version: int, values: dict[str, Any]) -> None:
+        """Send a request; its answer comes after those of the requests before it."""
+        self._correlation += 1
+        self._sent.append((key, version, self._correlation))
+        try:
+            self._socket.sendall(wire.request(key, version, self._correlation, self._settings.client_id, values))
+        except OSError as error:
+            raise BrokenConnectionError(self.name, "send", str(error), error.errno) from error
+
+    def receive(self) -> dict[str, Any]:
+        """Return the next answer; its records are views of memory of their own."""
+        key, version, correlation = self._sent.pop(0)
+        try:
+            size = _INT32.unpack(self._exactly(4))[0]
+            if not 4 <= size <= _MOST_BYTES:
+                raise StorageError(self.name, "ask", f"an answer of {size} bytes: is this a port of Kafka?")
+            data = self._exactly(size)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise BrokenConnectionError(self.name, "ask", str(error) or "no answer", error.errno) from error
+        if _INT32.unpack_from(data)[0] != correlation:
+            raise BrokenConnectionError(self.name, "ask", "it answered another request")
+        response = wire.response_of(key)
+        is_flexible = response.flexible.has(version) and key != VERSIONS
+        if key == VERSIONS and data[4:6] == _UNSUPPORTED:  # an older broker: it answers in version 0
+            version = 0
+        try:
+            return wire.decode(response, version, data, 5 if is_flexible else 4)[0]
+        except wire.MalformedRequest as error:
+            raise StorageError(self.name, "ask", f"its answer is malformed: {error}") from None
+
+    def ask(self, key: int, values: dict[str, Any], most: int = 99) -> dict[str, Any]:
+        """Send a request in the newest common version, and return its answer."""
+        self.send(key, self.version(key, most), values)
+        return self.receive()
+
+    def _exactly(self, size: int) -> memoryview:
+        data = memoryview(bytearray(size))
+        done = 0
+        while done < size:
+            count = self._socket.recv_into(data[done:])
+            if not count:
+                reason = "it closed the connection"
+                if not self._correlation - 1:
+                    reason += ": is this a port of Kafka, and its security.protocol another one?"
+                raise BrokenConnectionError(self.name, "ask", reason)
+            done += count
+        return data
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        self.send(VERSIONS, 3, {"clientSoftwareName": "pylogseg", "clientSoftwareVersion": "1"})
+        answer = self.receive()
+        if answer["errorCode"] == codes.UNSUPPORTED_VERSION:
+            self.send(VERSIONS, 0, {})
+            answer = self.receive()
+        return {api["apiKey"]: (api["minVersion"], api["maxVersion"]) for api in answer["apiKeys"]}
+
+    def _login(self) -> None:
+        mechanism = self._settings.mechanism
+        answer = self.ask(HANDSHAKE, {"mechanism": mechanism})
+        if answer["errorCode"]:
+            offered = ", ".join(answer["mechanisms"]) or "none"
+            raise StorageError(self.name, "log in", f"the broker has no {mechanism}; it has {offered}")
+        exchange = tokens(self._settings)
+        try:
+            token = next(exchange)
+            while True:
+                answer = self.ask(AUTHENTICATE, {"authBytes": token})
+                if answer["errorCode"]:
+                    reason = answer["errorMessage"] or codes.name_of(answer["errorCode"])
+                    raise StorageError(self.name, "log in", reason)
+                token = exchange.send(bytes(answer["authBytes"]))
+        except StopIteration:
+            return
+        except LoginError as error:
+            raise StorageError(self.name, "log in", str(error)) from None
+
+
+_UNSUPPORTED = struct.pack(">h", codes.UNSUPPORTED_VERSION)

@@ -1,0 +1,296 @@
+"""The batches of a partition as a file that is read forward: its bytes are those of the leader's segments.
+
+Position 0 is the first batch of the first answer. Each answer is a piece of memory of its own, which lives as long as
+somebody looks at it. From the second answer on, the next one is on its way while a piece is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.errors import StorageError
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.control import ControlKind
+from pylogseg.format.messages import codes
+from pylogseg.format.messages.control import control_kinds
+from pylogseg.format.records import decode
+from pylogseg.live.cluster import Cluster, Leadership, PassingError, check_code
+from pylogseg.live.connection import FETCH, BrokenConnectionError, BrokerConnection
+
+_log = logging.getLogger(__name__)
+#: The end of a log is not known before it is reached: until then a file has so many bytes.
+UNKNOWN_SIZE = 1 << 48
+#: Of a partition in an answer; the first is as large as the reader's first window.
+PIECE_BYTES = 4 << 20
+_ANSWER_BYTES = 50 << 20
+_WAIT_MS = 500
+#: Bytes that stay for who looks back, behind damage for example.
+_KEPT_BYTES = 64 << 20
+#: A leader that has the end and sends nothing before it has nothing there: so often it is asked.
+_EMPTY_ANSWERS = 3
+
+
+class Removed(NamedTuple):
+    """Offsets that retention removed while they were to be read."""
+
+    first_offset: int
+    next_offset: int
+
+
+class _Piece(NamedTuple):
+    start: int  #: Its position.
+    data: memoryview
+    rows: BatchTable
+    aborted: list[tuple[int, int]]  #: First offsets and producers of aborted transactions.
+
+
+class FetchedView:
+    """An open range of a partition's log; see `pylogseg.env.filesystem.FileView`. For one thread."""
+
+    def __init__(
+        self, cluster: Cluster, path: str, topic: str, number: int, topic_id: bytes, ends: tuple[int, int]
+    ) -> None:
+        self.path = path
+        #: Offsets that retention removed, for the reader to report.
+        self.removed: list[Removed] = []
+        self._cluster, self._topic, self._number, self._topic_id = cluster, topic, number, topic_id
+        self._next, self._end = ends
+        self._pieces: deque[_Piece] = deque()
+        self._size, self._is_done, self._is_committed = 0, ends[0] >= ends[1], False
+        self._leader = Leadership(-1, -1)
+        self._link: BrokerConnection | None = None
+        self._asked: tuple[int, int] | None = None  #: Offset and bytes of the request under way.
+        self._answers, self._last_epoch = 0, -1
+
+    # ---- a file ----
+
+    def begin(self, first_offset: int, end_offset: int, *, is_committed: bool) -> int:
+        """Choose the half-open range of offsets before anything is read; return the position to begin at."""
+        if self._answers or self._pieces:
+            return 0
+        self._next, self._end = max(self._next, first_offset), min(self._end, end_offset)
+        self._is_committed, self._is_done = is_committed, self._next >= self._end
+        return 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, once the end was reached; before that more than there are."""
+        return self._size if self._is_done else UNKNOWN_SIZE
+
+    def read(self, position: int, size: int) -> memoryview:
+        """Return bytes of one answer, up to `size`: fewer than asked for where it ends, none at the end of the log."""
+        while position >= self._size and not self._is_done:
+            self._fetch(size)
+        for piece in reversed(self._pieces):
+            if position >= piece.start:
+                return piece.data[position - piece.start : position - piece.start + size]
+        if position >= self._size:
+            return memoryview(b"")
+        reason = f"position {position} was read before, and is not kept: read from an offset again"
+        raise StorageError(self.path, "read", reason)
+
+    def drop(self, start: int, end: int) -> None:
+        """Do nothing: what nobody looks at is freed by itself."""
+
+    def close(self) -> None:
+        """Give the connection back, or close it if an answer is on its way."""
+        link, self._link = self._link, None
+        if link is not None and self._asked is None:
+            self._cluster.give(self._leader.node, link)
+        elif link is not None:
+            link.close()
+        self._is_done = True
+        self._pieces.clear()
+
+    def __enter__(self) -> FetchedView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- transactions ----
+
+    def committed(self, rows: BatchTable, segment: Any = None) -> tuple[npt.NDArray[np.bool_], int | None]:
+        """Return a mask of batches that are not of an aborted transaction, by the answers that brought them; no end."""
+        kept = np.ones(len(rows), np.bool_)
+        for piece in self._pieces:
+            if piece.aborted:
+                places = _aborted_places(piece)
+                kept &= ~np.isin(rows.position, places)
+        return kept, None
+
+    # ---- fetching ----
+
+    def _fetch(self, size: int) -> None:
+        """Add the next piece, or find the end."""
+        piece_bytes = min(max(size, 1), PIECE_BYTES) if not self._answers else PIECE_BYTES
+        empty = 0
+        while not self._is_done:
+            before = self._next
+            has_piece = self._cluster.again(self.path, "fetch", lambda: self._attempt(piece_bytes))
+            if has_piece or self._next != before:
+                return
+            empty += 1
+            if empty >= _EMPTY_ANSWERS:
+                self._finish()
+
+    def _attempt(self, piece_bytes: int) -> bool:
+        """Take one answer; return whether it has a piece. A leader that moved is a PassingError."""
+        try:
+            link = self._link or self._connect()
+            if self._asked is None:
+                self._ask(link, piece_bytes)
+            self._asked = None
+            answer = link.receive()
+            return self._take(answer, piece_bytes)
+        except (PassingError, BrokenConnectionError):
+            self._disconnect()
+            raise
+
+    def _connect(self) -> BrokerConnection:
+        state = self._cluster.topics([self._topic]).get(self._topic)
+        leader = None if state is None else state.leaders.get(self._number)
+        if state is None or leader is None:
+            raise PassingError(codes.UNKNOWN_TOPIC_OR_PARTITION)
+        if state.topic_id != self._topic_id:
+            raise StorageError(self.path, "fetch", "the topic was deleted and made again since it was listed")
+        if leader.node < 0:
+            raise PassingError(codes.LEADER_NOT_AVAILABLE)
+        if self._leader.epoch >= 0 and leader.epoch > self._leader.epoch and self._last_epoch >= 0:
+            self._check_truncation(leader)
+        self._leader = leader
+        self._link = self._cluster.take(leader.node)
+        return self._link
+
+    def _check_truncation(self, leader: Leadership) -> None:
+        """Raise StorageError if a new leader does not have what was read: it was elected without being in sync."""
+        end = self._cluster.epoch_end(self._topic, self._number, leader, self._last_epoch)
+        if end is not None and end < self._next:
+            reason = (
+                f"the log was cut at offset {end} by an unclean election, and offsets up to {self._next} were read: "
+                "what was read above it is not in the cluster any more"
+            )
+            raise StorageError(self.path, "fetch", reason)
+
+    def _disconnect(self) -> None:
+        link, self._link, self._asked = self._link, None, None
+        if link is not None:
+            link.close()
+
+    def _ask(self, link: BrokerConnection, piece_bytes: int) -> None:
+        row = {
+            "partition": self._number,
+            "currentLeaderEpoch": self._leader.epoch,
+            "fetchOffset": self._next,
+            "lastFetchedEpoch": -1,
+            "logStartOffset": -1,
+            "partitionMaxBytes": piece_bytes,
+        }
+        topic = {"topic": self._topic, "topicId": self._topic_id, "partitions": [row]}
+        values = {
+            "replicaId": -1,
+            "maxWaitMs": _WAIT_MS,
+            "minBytes": 1,
+            "maxBytes": _ANSWER_BYTES,
+            "isolationLevel": int(self._is_committed),
+            "sessionId": 0,
+            "sessionEpoch": -1,
+            "topics": [topic],
+            "forgottenTopicsData": [],
+            "rackId": "",
+        }
+        # Topic ids came with version 13; without one, names do.
+        link.send(FETCH, link.version(FETCH, 99 if any(self._topic_id) else 12), values)
+        self._asked = self._next, piece_bytes
+
+    def _take(self, answer: dict[str, Any], piece_bytes: int) -> bool:
+        check_code(answer.get("errorCode", 0), self.path, "fetch")
+        if answer.get("throttleTimeMs", 0):
+            _log.info("%s: throttled for %d ms", self.path, answer["throttleTimeMs"])
+            time.sleep(answer["throttleTimeMs"] / 1000)
+        responses = answer["responses"]
+        if not responses:
+            return False
+        (part,) = responses[0]["partitions"]
+        if part["errorCode"] == codes.OFFSET_OUT_OF_RANGE:
+            self._skip_removed()
+            return False
+        check_code(part["errorCode"], self.path, "fetch")
+        data = part["records"]
+        rows = scan(data, crc=False).batches if data is not None and len(data) else None
+        if rows is None or not len(rows):
+            if data is not None and len(data):
+                raise StorageError(self.path, "fetch", f"the answer at offset {self._next} begins with no batch")
+            is_there = part["highWatermark"] >= self._end and not answer.get("throttleTimeMs", 0)
+            return False if is_there else self._wait(part["highWatermark"])
+        self._add(data, rows, part.get("abortedTransactions") or ())
+        if self._answers > 1 and not self._is_done and self._link is not None:
+            self._ask(self._link, PIECE_BYTES)
+        return True
+
+    def _wait(self, mark: int) -> bool:
+        if mark < self._next:
+            raise StorageError(
+                self.path, "fetch", f"the log ends at {mark}, below offset {self._next}: it was cut since it was listed"
+            )
+        raise PassingError(78)  # OFFSET_NOT_AVAILABLE: a new leader learns its high watermark
+
+    def _add(self, data: memoryview, rows: BatchTable, aborted: Any) -> None:
+        end = rows.summary().end_position
+        begun = sorted((pair["firstOffset"], pair["producerId"]) for pair in aborted)
+        self._pieces.append(_Piece(self._size, data[:end], rows, begun))
+        self._size += end
+        self._answers += 1
+        last = rows.rows[-1]
+        self._next, self._last_epoch = int(last["last_offset"]) + 1, int(last["leader_epoch"])
+        kept = sum(len(piece.data) for piece in self._pieces)
+        while len(self._pieces) > 2 and kept > _KEPT_BYTES:
+            kept -= len(self._pieces.popleft().data)
+        if self._next >= self._end:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._is_done = True
+
+    def _skip_removed(self) -> None:
+        """Go on at the start of the log: retention has overtaken the reader."""
+        start = self._cluster.offsets([(self._topic, self._number)], -2)[self._topic, self._number]
+        if isinstance(start, StorageError):
+            raise start
+        if start <= self._next:
+            self._wait(-1)
+        self.removed.append(Removed(self._next, min(start, self._end)))
+        self._next = start
+        if self._next >= self._end:
+            self._finish()
+
+
+def _aborted_places(piece: _Piece) -> list[int]:
+    """Return the positions of the batches of an answer that aborted transactions wrote, found as consumers find them.
+
+    Each answer tells the aborted transactions of its range, also those that began before it.
+    """
+    places, aborting, left = list[int](), set[int](), deque(piece.aborted)
+    rows = piece.rows
+    for row in np.flatnonzero(rows.is_transactional).tolist():
+        while left and left[0][0] <= rows.last_offset[row]:
+            aborting.add(left.popleft()[1])
+        producer = int(rows.producer_id[row])
+        if producer not in aborting:
+            continue
+        if not rows.is_control[row]:
+            places.append(piece.start + int(rows.position[row]))
+        elif _is_abort(rows[row : row + 1], piece.data):
+            aborting.discard(producer)
+    return places
+
+
+def _is_abort(rows: BatchTable, data: memoryview) -> bool:
+    columns, _ = decode(rows, data, 0)
+    return bool(len(columns)) and control_kinds(columns)[0] == ControlKind.ABORT
