@@ -537,14 +537,15 @@ def _print_gaps(gaps: Iterable[Gap]) -> None:
 
 def report_lacking(found: Sequence[Finding]) -> bool:
     """Report on stderr what is missing or damaged, or may be, one line each; return whether there is any (code 1)."""
+    if not found:
+        return False
     from pylogseg.inspect.verify.lacking import DAMAGED, lines_of
 
     for finding, text in lines_of(found):
         word = "damaged" if finding.kind in DAMAGED else "missing"
         complain(f"{word if finding.is_damage else 'perhaps missing'}: {in_shell(text)}")
-    if found:
-        click.get_current_context().meta[DAMAGE] = True
-    return bool(found)
+    click.get_current_context().meta[DAMAGE] = True
+    return True
 
 
 def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = False, is_error: bool = False) -> None:
