@@ -54,13 +54,14 @@ class FetchedView:
     """An open range of a partition's log; see `pylogseg.env.filesystem.FileView`. For one thread."""
 
     def __init__(
-        self, cluster: Cluster, path: str, topic: str, number: int, topic_id: bytes, ends: tuple[int, int]
+        self, cluster: Cluster, path: str, topic: str, number: int, topic_id: bytes, ends: tuple[int, int, int]
     ) -> None:
         self.path = path
         #: Offsets that retention removed, for the reader to report.
         self.removed: list[Removed] = []
         self._cluster, self._topic, self._number, self._topic_id = cluster, topic, number, topic_id
-        self._next, self._end = ends
+        #: The last is the last stable offset, where a reading of committed records ends.
+        self._next, self._end, self._stable = ends
         self._pieces: deque[_Piece] = deque()
         self._size, self._is_done, self._is_committed = 0, ends[0] >= ends[1], False
         self._leader = Leadership(-1, -1)
@@ -74,7 +75,8 @@ class FetchedView:
         """Choose the half-open range of offsets before anything is read; return the position to begin at."""
         if self._answers or self._pieces:
             return 0
-        self._next, self._end = max(self._next, first_offset), min(self._end, end_offset)
+        end = min(self._end, self._stable) if is_committed else self._end
+        self._next, self._end = max(self._next, first_offset), min(end, end_offset)
         self._is_committed, self._is_done = is_committed, self._next >= self._end
         return 0
 

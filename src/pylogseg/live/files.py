@@ -125,7 +125,7 @@ class LiveFiles:
         topic, number = self._partition_of(path)
         ends = self._ends_of(topic, number)
         topic_id = self._all()[topic].topic_id
-        return FetchedView(self.cluster, path, topic, number, topic_id, (ends.start, ends.end))
+        return FetchedView(self.cluster, path, topic, number, topic_id, (ends.start, ends.end, ends.stable))
 
     def join(self, path: str, name: str) -> str:
         """Return the path of a name in a folder."""
