@@ -44,6 +44,17 @@ def test_a_topic_id_that_is_gone(home: Path, command: str) -> None:
     assert (again.code, "is missing" in again.text) == (0, False)
 
 
+@pytest.mark.parametrize("command", ["recover", "reindex", "recode --compression zstd", "truncate --to 1"])
+def test_a_topic_id_that_is_a_folder(home: Path, command: str) -> None:
+    """No engine reads it, and a broker cannot: the command says so."""
+    path = home / "txn-b-0" / "partition.metadata"
+    path.unlink()
+    path.mkdir()
+    name, *options = command.split()
+    done = pylogseg(name, home, *(["txn-b-0"] if options else ["-t", "txn-b"]), *options)
+    assert (done.code, f"{path}: cannot read" in done.text) == (1, True), done.text
+
+
 def test_a_copy_without_a_topic_id(home: Path, tmp_path: Path) -> None:
     """A copy has what its source has, and says what a broker does with it."""
     (home / "txn-b-0" / "partition.metadata").unlink()

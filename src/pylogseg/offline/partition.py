@@ -160,12 +160,14 @@ class OfflinePartition:
             (self.result.doubts if finding.is_damage and not self.makes_epochs else self.result.notes).append(text)
 
     def doubt_topic_id(self) -> None:
-        """Say that a folder has no `partition.metadata`, where the cluster's metadata has the topic."""
+        """Say that `partition.metadata` is gone, where the cluster's metadata has the topic, or that it is no file."""
         file = read_partition_metadata(self.storage, self.folder)
         is_assigned = self.settings.assigned_topic_id(self.topic, self.partition) is not None
         if self.is_live and file.state is FileState.ABSENT and is_assigned:
             reason = "a broker of KRaft sets the folder aside, and begins an empty log"
             self.result.doubts.append(f"{file.problem}: {reason}; `pylogseg recover` writes it")
+        elif self.is_live and file.is_damaged:  # such as a folder of that name, which the engine does not read
+            self.result.doubts.append(f"{file.problem}: a broker takes the log directory offline; remove it")
 
     def close(self) -> None:
         """Close the log in order, and remove what waits for its removal; done by the frame."""
