@@ -100,7 +100,8 @@ def test_memory_is_bounded_by_tasks(log, size, monkeypatch):
         time.sleep(0.002)  # the threads are ahead as far as they may
         most, count = max(most, pa.total_allocated_bytes() - before), count + batch.num_rows
     assert count == 2 * COUNT
-    assert most < 3 * (2 * 3 + 2) * (256 << 10) < size / 6
+    # A task becomes columns, their offsets and room of the decoder: up to four times its bytes on a busy machine.
+    assert most < 4 * (2 * 3 + 2) * (256 << 10) < size / 5
 
 
 @pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])

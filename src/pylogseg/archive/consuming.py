@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Collection, Iterator
 from typing import Any, Literal
@@ -12,9 +11,11 @@ import numpy as np
 from pylogseg.errors import CorruptionError, StorageError, Verdict
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.control import ControlKind
-from pylogseg.format.messages import codes, wire
+from pylogseg.format.messages import codes
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.format.records import RecordColumns, decode, decode_parts
+from pylogseg.live.connection import BrokerConnection
+from pylogseg.live.settings import settings_of
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 #: Keys of requests, with the versions that Kafka 3.1 and all later ones have.
@@ -40,42 +41,19 @@ class DrillClient:
     """One connection to a broker that leads all partitions; what it does not answer in time is a StorageError."""
 
     def __init__(self, address: str, patience_s: float = 60.0) -> None:
-        self.address, self._patience_s, self._correlation = address, patience_s, 0
-        host, _, port = address.rpartition(":")
-        try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), patience_s)
-        except OSError as error:
-            raise StorageError(address, "connect", str(error), error.errno) from error
+        self.address, self._patience_s = address, patience_s
+        settings = settings_of(address, {"cluster": {"client.id": "pylogseg-drill"}})
+        self._link = BrokerConnection(settings, *settings.servers[0])
 
     def __enter__(self) -> DrillClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self._link.close()
 
     def _ask(self, of: tuple[int, int], values: dict[str, Any]) -> dict[str, Any]:
-        key, version = of
-        self._correlation += 1
-        try:
-            self._socket.sendall(wire.request(key, version, self._correlation, "pylogseg-drill", values))
-            frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
-        except OSError as error:
-            raise StorageError(self.address, "ask", str(error), error.errno) from error
-        response = wire.response_of(key)
-        try:
-            return wire.decode(response, version, bytes(frame), 5 if response.flexible.has(version) else 4)[0]
-        except wire.MalformedRequest as error:
-            raise StorageError(self.address, "ask", f"its answer is malformed: {error}") from None
-
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, done = memoryview(data), 0
-        while done < size:
-            count = self._socket.recv_into(view[done:])
-            if not count:
-                raise StorageError(self.address, "ask", "it closed the connection")
-            done += count
-        return data
+        self._link.send(*of, values)
+        return self._link.receive()
 
     def _answered(self, of: tuple[int, int], values: dict[str, Any], what: str, *path: Any) -> dict[str, Any]:
         """Ask until there is no error that ends by itself; return the part of the answer that has its error code."""
