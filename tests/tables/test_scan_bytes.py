@@ -93,7 +93,7 @@ def test_a_count_reads_headers(log, size, monkeypatch, isolation_level):
 
 def test_memory_is_bounded_by_tasks(log, size, monkeypatch):
     """Whoever takes rows slowly has a few tasks of them in memory, whatever the log's size."""
-    monkeypatch.setattr(classes, "TASK_BYTES", 256 << 10)
+    monkeypatch.setattr(classes, "TASK_BYTES", 192 << 10)
     monkeypatch.setattr(classes, "processors", lambda: 3)
     before, most, count = pa.total_allocated_bytes(), 0, 0
     for batch in pylogseg.dataset(log).to_batches(columns=["key", "value", "offset"]):
@@ -101,7 +101,7 @@ def test_memory_is_bounded_by_tasks(log, size, monkeypatch):
         most, count = max(most, pa.total_allocated_bytes() - before), count + batch.num_rows
     assert count == 2 * COUNT
     # A task becomes columns, their offsets and room of the decoder: up to four times its bytes on a busy machine.
-    assert most < 4 * (2 * 3 + 2) * (256 << 10) < size / 5
+    assert most < 4 * (2 * 3 + 2) * (192 << 10) < size / 6
 
 
 @pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
