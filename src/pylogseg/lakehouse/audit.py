@@ -36,8 +36,8 @@ from pylogseg.lakehouse.audit_partition import (
 )
 from pylogseg.lakehouse.audit_quick import Count, counted, row_groups
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
-from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, Runs, Spilled, Spilling
-from pylogseg.lakehouse.audit_times import SUMS, Summed, Summing, Sums, added, by_partition, compared
+from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, PieceRows, Runs, Spilling
+from pylogseg.lakehouse.audit_times import SUMS, Summing, Sums, added, by_partition, compared
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.formats import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
@@ -52,6 +52,7 @@ from pylogseg.tables.question import Question
 from pylogseg.tables.reader import Reader, Source
 from pylogseg.values.decoding import Decoding, DecodingKeywords, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
+from pylogseg.walker.gaps import Gap
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -319,8 +320,8 @@ def _by_time(
             text = found.error or "rows without a time or a partition: whether they are in the log is not known"
             result.findings.append(TableFinding("unread", text, piece.file.path, found.unnamed or None))
         is_nameless |= found.unnamed > 0
-        result.rows += int(found.sums["count"].sum()) + found.unnamed
-        for code, number, sums in by_partition(found.sums):
+        result.rows += int(found.rows["count"].sum()) + found.unnamed
+        for code, number, sums in by_partition(found.rows):
             table.setdefault((only or found.topics[code], number), []).append(sums)
     there = _topics({topic for topic, _ in table}, logs, result)
     has_partition = columns.get("partition") is not None
@@ -335,7 +336,7 @@ def _by_time(
     chosen = {key: sums for key, sums in table.items() if key in known or choice.takes(*key)}
     gone = [sums for key, of in table.items() if key not in chosen for sums in of]
     result.other_rows = sum(int(sums["count"].sum()) for sums in gone)
-    records: dict[Key, list[Summed]] = {}
+    records: dict[Key, list[tuple[Sums, list[Gap]]]] = {}
     load = Workload("pylogseg audit: the log", [part.size for _, part in items], on_bytes)
     for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
         records.setdefault(key, []).append(summed)
@@ -343,9 +344,9 @@ def _by_time(
     for key in sorted({*chosen, *known}):
         name = f"{key[0]}-{key[1]}" if has_partition else key[0]
         log_parts = records.get(key, [])
-        sides = _hours(chosen.get(key, [])), _hours([each.sums for each in log_parts])
+        sides = _hours(chosen.get(key, [])), _hours([sums for sums, _ in log_parts])
         about = known.get(key)
-        gaps = {gap: None for each in log_parts for gap in each.gaps} | dict.fromkeys(about.tail if about else ())
+        gaps = {gap: None for _, of_part in log_parts for gap in of_part} | dict.fromkeys(about.tail if about else ())
         result.partitions.append(compared(name, *sides, about, gaps, plan.is_complete, is_unread))
     return result
 
@@ -470,7 +471,7 @@ def _footer(
 
 
 def _by_partition(
-    spilled: Sequence[Spilled], files: Sequence[DataFile], columns: TableColumns, result: Audit
+    spilled: Sequence[PieceRows], files: Sequence[DataFile], columns: TableColumns, result: Audit
 ) -> dict[Key, Runs]:
     """Return the runs of each partition of the table, by topic and number; what could not be read becomes findings."""
     topics: dict[str, int] = {}
@@ -483,8 +484,8 @@ def _by_partition(
             result.findings.append(TableFinding("unread", text, file.path, found.unnamed))
             result.rows += found.unnamed
         numbers = np.array([topics.setdefault(name, len(topics)) for name in found.topics] or [0], np.int32)
-        result.dead_letters += int(found.runs["count"].sum()) if file.is_dead else 0
-        runs = found.runs.copy()
+        result.dead_letters += int(found.rows["count"].sum()) if file.is_dead else 0
+        runs = found.rows.copy()
         runs["topic"] = numbers[runs["topic"]] if len(runs) else runs["topic"]
         every.append(runs)
     runs = np.concatenate([np.empty(0, RUN), *every])

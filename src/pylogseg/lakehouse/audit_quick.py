@@ -20,7 +20,7 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_partition import LogExtent, audit_of, extent_of
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
-from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, Runs, Spilled
+from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, PieceRows, Runs
 from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
 from pylogseg.reading.log_reader import ReadScope
@@ -36,7 +36,7 @@ _WHOLE_NAME = 60
 
 def row_groups(
     item: tuple[int, DataFile], advance: Advance, columns: TableColumns
-) -> tuple[Spilled, list[TableFinding], int]:
+) -> tuple[PieceRows, list[TableFinding], int]:
     """Return the row groups of a file as runs, by their statistics; findings; and rows that have too few statistics."""
     number, file = item
     if file.batches is not None:
@@ -44,7 +44,7 @@ def row_groups(
     try:
         metadata, schema, findings = file.footer()
     except StorageError as error:
-        return Spilled(np.empty(0, RUN), []), [TableFinding("unread", str(error), file.path)], 0
+        return PieceRows(np.empty(0, RUN), []), [TableFinding("unread", str(error), file.path)], 0
     names, constants = columns_in_file(file, columns.only(()), schema)
     paths = {".".join(path): role for role, path in names.items()}
     found: list[tuple[int, ...]] = []
@@ -66,7 +66,7 @@ def row_groups(
     if untold:
         text = "row groups without statistics of the offset, or of several partitions: audit without quick"
         findings.append(TableFinding("unread", text, file.path, untold))
-    return Spilled(np.array(found, RUN), list(topics)), findings, untold
+    return PieceRows(np.array(found, RUN), list(topics)), findings, untold
 
 
 def _left(file: DataFile, first: int, rows: int) -> int:

@@ -54,12 +54,12 @@ class FilePiece(NamedTuple):
     size: int  #: Bytes of the columns, about.
 
 
-class Spilled(NamedTuple):
-    """What was read of a piece."""
+class PieceRows(NamedTuple):
+    """The rows of a piece of a table: as runs, or as sums by hour."""
 
-    runs: Runs
-    topics: list[str]  #: What the numbers of topics in the runs mean.
-    unnamed: int = 0  #: Rows without an offset, or a partition.
+    rows: npt.NDArray[Any]
+    topics: list[str]  #: What the numbers of topics in these mean.
+    unnamed: int = 0  #: Rows without an offset or a time, or without a partition.
     error: str | None = None  #: Why the file could not be read, or not to its end.
 
 
@@ -71,7 +71,7 @@ class Spilling:
     columns: TableColumns
     secret: tuple[int, int]
 
-    def run(self, piece: FilePiece, advance: Advance) -> Spilled:
+    def run(self, piece: FilePiece, advance: Advance) -> PieceRows:
         """Read one piece; what cannot be read of it is said in the result."""
         runs: list[tuple[int, ...]] = []
         topics: dict[str | None, int] = {}
@@ -97,7 +97,7 @@ class Spilling:
                 raise RequestError(f"{piece.file.path}: {refused}") from refused
         os.replace(made, path)
         advance(piece.size)
-        return Spilled(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
+        return PieceRows(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
 
     def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, list[Hashes], int]:
         """Rows by topic, partition and offset; those without an offset are counted."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from pylogseg.errors import StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_partition import LogExtent, audit_of
 from pylogseg.lakehouse.audit_result import PartitionAudit, TimeRange
-from pylogseg.lakehouse.audit_runs import NONE, FilePiece, numbers_of, topics_of
+from pylogseg.lakehouse.audit_runs import NONE, FilePiece, PieceRows, numbers_of, topics_of
 from pylogseg.lakehouse.audit_values import Hashes, Secret, hash_bytes, row_hashes
 from pylogseg.lakehouse.foreign import read_rows
 from pylogseg.reading.log_reader import LogReader
@@ -36,16 +36,6 @@ _FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 Sums = npt.NDArray[Any]
 
 
-class Summed(NamedTuple):
-    """The rows of a piece of a table, or the records of a part of a log."""
-
-    sums: Sums
-    topics: Sequence[str] = ()  #: What the numbers of topics mean.
-    unnamed: int = 0  #: Rows without a time or a partition.
-    error: str | None = None
-    gaps: Sequence[Gap] = ()
-
-
 @dataclass(frozen=True)
 class Summing:
     """Reads tables and logs; runs in threads, or in tasks of Spark."""
@@ -53,7 +43,7 @@ class Summing:
     columns: TableColumns
     secret: Secret
 
-    def of_table(self, piece: FilePiece, advance: Advance) -> Summed:
+    def of_table(self, piece: FilePiece, advance: Advance) -> PieceRows:
         topics: dict[str | None, int] = {}
         found, unnamed, error = [np.empty(0, SUMS)], 0, None
         try:
@@ -73,9 +63,9 @@ class Summing:
         except StorageError as failed:
             error = str(failed)
         advance(piece.size)
-        return Summed(added(found), [topic or "" for topic in topics], unnamed, error)
+        return PieceRows(added(found), [topic or "" for topic in topics], unnamed, error)
 
-    def of_log(self, part: LogReader, advance: Advance) -> Summed:
+    def of_log(self, part: LogReader, advance: Advance) -> tuple[Sums, list[Gap]]:
         part, found = part.apart(advance), [np.empty(0, SUMS)]
         for chunk in part.chunks():
             columns = chunk.columns
@@ -87,7 +77,7 @@ class Summing:
             hashes, _ = row_hashes(self.columns.compared, None, len(columns), hash_role)
             none = np.zeros(len(columns), np.int32)
             found.append(_sums(none, none, np.asarray(columns.timestamp), hashes))
-        return Summed(added(found), gaps=part.gaps)
+        return added(found), part.gaps
 
 
 def _milliseconds(given: Any) -> Any:
