@@ -128,11 +128,13 @@ def _parse_option(text: str) -> tuple[str, str]:
     help="With --follow: how often.",
 )
 @common.size_option(
+    "file_bytes",
     "--file-size",
     default="256Mi",
     help="About the size of files.",
 )
 @common.size_option(
+    "commit_bytes",
     "--commit-size",
     default="2Gi",
     help="Commit after so many bytes of the log.",
@@ -150,20 +152,13 @@ def lake(
     registry: str | None,
     message: str | None,
     isolation_level: Any,
-    to_end: bool,
     on_corrupt: Any,
-    force: bool,
-    clean: bool,
-    latest: bool,
-    layout: Any,
-    table_options: dict[str, str],
     follow: bool,
     every: float,
-    file_size: int,
-    commit_size: int,
     max_bytes_per_second: int | None,
     as_json: bool,
     workers: Workers,
+    **how: Any,
 ) -> None:
     """Write topics to tables of a lakehouse, each record once."""
     *arguments_of_log, table = arguments
@@ -173,23 +168,8 @@ def lake(
     which = wants_schema(key_as, value_as)
     check_unused(which, given, "--value-as")
     decoding = decoding_of(which, given) if which else None
-    options = LakeOptions(
-        replace(
-            COMMITTED,
-            isolation_level=isolation_level,
-            on_corrupt=on_corrupt,
-            max_bytes_per_second=max_bytes_per_second,
-        ),
-        decoding,
-        to_end,
-        force,
-        clean,
-        latest,
-        file_size,
-        commit_size,
-        table_options,
-        layout,
-    )
+    reading = replace(COMMITTED, isolation_level=isolation_level, on_corrupt=on_corrupt)
+    options = LakeOptions(replace(reading, max_bytes_per_second=max_bytes_per_second), decoding, **how)
     with workers.executor() as executor:
         while True:
             code = _round(arguments_of_log, (topic, partition), table, options, executor, as_json, quiet=follow)
