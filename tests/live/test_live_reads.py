@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -212,3 +215,16 @@ def test_nobody_answers(cluster: str, tmp_path: Path) -> None:
     done = run("cat", "kafka://127.0.0.1:1/orders")
     assert done.code == 2
     assert "127.0.0.1:1" in done.err
+
+
+def test_follow(broker: pylogseg.Broker, tmp_path: Path) -> None:
+    """`cat --follow` prints records that clients write later."""
+    url = filled(broker, 2)
+    words = [sys.executable, "-m", "pylogseg", "cat", url, "--follow", "--limit", "3"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        broker.produce("orders", b"late")
+        lines.append(process.stdout.readline())
+        assert process.wait(30) == 0
+    assert [json.loads(line)["offset"] for line in lines] == [0, 1, 2]
