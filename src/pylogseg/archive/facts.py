@@ -22,7 +22,7 @@ from pylogseg.inspect.verify.segment import header_report
 from pylogseg.inspect.verify.segment_report import EpochRun
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
-from pylogseg.reading.seek import headers_from
+from pylogseg.reading.seek import end_offset, headers_from
 
 
 def file_faults(log_dir: LogDir, checkpoints: OffsetCheckpoints) -> Iterator[str]:
@@ -78,6 +78,7 @@ def settle_facts(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenClust
     if not copy.epochs:
         _take_epochs(copy, past)
     if part.topic != METADATA_TOPIC:
+        _doubt_start(copy, seen)
         _prove_start(copy, past, seen)
 
 
@@ -125,6 +126,20 @@ def _joined(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[Ep
 
 
 # ---- log starts ----
+
+
+def _doubt_start(copy: SeenCopy, seen: SeenCluster) -> None:
+    """Begin with the segments where a log is said to begin behind its end, of a broker that does not run."""
+    part, start = copy.part, copy.part.log_start_offset
+    if start <= part.segments[-1].base_offset or seen.disks[copy.disk].state == "running":
+        return
+    if start > (end := end_offset(part.segments)):
+        copy.part = replace(part, log_start_offset=part.segments[0].base_offset)
+        path = seen.checkpoints[copy.disk].file(FileKind.LOG_STARTS).path
+        copy.doubts.append(
+            f"{path}: it says that {part.name} begins at {start}, and the log ends at {end}: the point begins where "
+            "leader epochs or segments do; take the line out of the file, or a broker deletes the segments"
+        )
 
 
 def _prove_start(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenCluster) -> None:

@@ -83,7 +83,10 @@ def _ranges_of(topic: SourceTopic, spans: Sequence[Unwritten], ledger: Ledger | 
         had = None if ledger is None else ledger.partitions.get(source.partition.partition)
         start = source.log.log_start_offset if had is None else had.next_offset
         first, end = ranges.get(source.partition.path, (start, start))
-        if (source.watermark or 0) > end:
+        segments = source.log.segments
+        if source.log.log_start_offset > (segments[-1].base_offset if source.watermark is None else source.watermark):
+            ranges[source.partition.path] = segments[0].base_offset, source.log.log_start_offset
+        elif (source.watermark or 0) > end:
             ranges[source.partition.path] = first, source.watermark or 0
     return ranges
 

@@ -51,15 +51,33 @@ def known_losses(
     The end is looked for only where checkpoints note one, and while nobody has the lock of the log directory: of a log
     that is written to, a checkpoint may be newer than what was read.
     """
+    hidden = _hidden_by_start(path, segments, log_start)
     first = max(first, log_start)
-    losses = [_loss_of(each, first, end) for each in segments if not each.size and each.next_base is not None]
+    losses = [hidden] if hidden is not None else []
+    losses += [
+        loss
+        for each in segments
+        if not each.size and each.next_base is not None and (loss := _loss_of(each, first, end)) is not None
+    ]
     if noted is not None and first < noted.offset:
         reached = max(end_offset(segments), log_start)
         if reached < min(end, noted.offset) and not _is_in_use(noted.log_dir):
             where = segments[-1].path if segments else path
             ends = f"the log ends at {reached}" if segments else "there is no segment"
             losses.append(_gap(where, max(first, reached), min(end, noted.offset), f"{ends}, but {noted.by}"))
-    return [loss for loss in losses if loss is not None]
+    return losses
+
+
+def _hidden_by_start(path: str, segments: Sequence[Segment], log_start: int) -> Gap | None:
+    """Return the gap of a log that ends below its start: no deletion of records goes beyond the end."""
+    if not segments or log_start <= segments[-1].base_offset or not isinstance(segments[-1].files, LocalFiles):
+        return None
+    files, reached = segments[-1].files, end_offset(segments)
+    if log_start <= reached or _is_in_use(files.split(path)[0]):
+        return None
+    start = f"{FileKind.LOG_STARTS.value} says log start offset {log_start}"
+    reason = f"the log ends at {reached}, but {start}: nothing of it is read, and a broker deletes its segments"
+    return _gap(segments[-1].path, segments[0].base_offset, reached, reason)
 
 
 def _loss_of(segment: Segment, first: int, end: int) -> Gap | None:
