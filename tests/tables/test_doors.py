@@ -121,14 +121,14 @@ def test_a_table_of_a_reader_is_that_of_its_keywords(tmp_path: Path) -> None:
     assert (part.exit_code, present) == (0, 99)
 
 
-def test_uncommitted_records_are_those_that_the_reader_asks_for(examples: Path, tmp_path: Path) -> None:
-    """Its isolation level counts, which is not that of `lake` by itself."""
-    counts = {}
-    for level in ("read_committed", "read_uncommitted"):
-        reader = pylogseg.read(examples, "txn-a-0", isolation_level=level)
-        (counts[level],) = (done.records for done in pylogseg.lake(reader, f"delta:{tmp_path}/{level}"))
-        assert counts[level] == reader.count()
-    assert counts["read_committed"] < counts["read_uncommitted"]
+def test_lake_takes_a_reader_of_committed_records(examples: Path, tmp_path: Path) -> None:
+    """A plain `read` shows aborted records; no table gets them unless somebody asks for it by name."""
+    with pytest.raises(RequestError, match="a reader of uncommitted records"):
+        pylogseg.lake(pylogseg.read(examples, "txn-a-0"), f"delta:{tmp_path}/table")
+    assert list(tmp_path.iterdir()) == []
+    reader = pylogseg.read(examples, "txn-a-0", isolation_level="read_committed")
+    (done,) = pylogseg.lake(reader, f"delta:{tmp_path}/table")
+    assert done.records == reader.count()
 
 
 def test_readers_are_compared_by_what_they_ask_for(examples: Path, tmp_path: Path) -> None:

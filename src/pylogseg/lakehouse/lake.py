@@ -307,6 +307,11 @@ def lake(
     work, asked, own = split_keywords(options, WorkKeywords, LakeQuestion, LakeKeywords)
     table, topic = in_order(table, topic)
     question = Question.of("lake", path, topic, partition, LakeQuestion, asked, COMMITTED)
+    if isinstance(path, Reader) and question.reading.isolation_level == "read_uncommitted":
+        raise RequestError(
+            'lake got a reader of uncommitted records: read with isolation_level="read_committed"; for a table of all '
+            'records give lake the path, and isolation_level="read_uncommitted"'
+        )
     how, whole, choice = LakeOptions(question.reading, question.decoding, **own), question.open(), question.choice
     chosen = of_topics(whole.select(choice.names or None), choice.names).select(partition=choice.numbers or None)
     on_bytes = work.pop("on_bytes", None)

@@ -7,7 +7,6 @@ import errno
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -88,13 +87,6 @@ def check_code(code: int, path: str, operation: str) -> None:
 _DENIED = (codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _close_all(idle: dict[int | None, list[BrokerConnection]]) -> None:
-    for links in idle.values():
-        for link in links:
-            link.close()
-    idle.clear()
-
-
 class Cluster:
     """Connections to a cluster, of any number of threads; each connection serves one thread at a time."""
 
@@ -104,7 +96,6 @@ class Cluster:
         self._lock = threading.Lock()
         self._nodes: dict[int, tuple[str, int]] = {}
         self._idle: dict[int | None, list[BrokerConnection]] = {}
-        weakref.finalize(self, _close_all, self._idle)
 
     def __reduce__(self) -> Any:
         return Cluster, (self.settings,)
@@ -146,7 +137,10 @@ class Cluster:
     def close(self) -> None:
         """Close all idle connections."""
         with self._lock:
-            _close_all(self._idle)
+            links = [link for idle in self._idle.values() for link in idle]
+            self._idle.clear()
+        for link in links:
+            link.close()
 
     def again(self, path: str, operation: str, attempt: Callable[[], _T]) -> _T:
         """Return what an attempt returns; it is made again while its error may end by itself.
