@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -197,3 +198,19 @@ def test_restore_of_a_table_with_other_numbers(tmp_path: Path) -> None:
     (tmp_path / "into").mkdir()
     done = pylogseg("restore", tmp_path / "t.parquet", tmp_path / "into", "--committed")
     assert (done.code, str(tmp_path / "t.parquet") in done.err, done.err.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize("name", [HIGH, "recovery-point-offset-checkpoint"])
+@pytest.mark.parametrize("command", ["copy HOME OUT", "restore HOME OUT txn-b", "lake HOME txn-b delta:OUT"])
+def test_an_entry_below_0(home: Path, tmp_path: Path, name: str, command: str) -> None:
+    """No log has such an offset: the entry is not known, the others are, and nothing stops."""
+    out = tmp_path / "out"
+    out.mkdir()
+    text = (home / name).read_text().splitlines()
+    lines = [re.sub(r"(txn-b 0) .*", r"\1 -5", line) for line in text]
+    assert lines != text
+    (home / name).write_text("\n".join([*lines, ""]))
+    places = {"HOME": home, "OUT": out, "delta:OUT": f"delta:{out}/t"}
+    done = pylogseg(*(places.get(word, word) for word in command.split()))
+    assert (done.code, f"{home / name}: the entry of txn-b-0 is -5, below 0" in done.text + done.err) == (1, True)
+    assert list(out.iterdir())

@@ -24,6 +24,7 @@ class OffsetCheckpoints:
     def __init__(self, files: Folders, log_dir: str) -> None:
         self.log_dir = log_dir
         self._files, self._read = files, dict[FileKind, Offsets]()
+        self._offsets = dict[FileKind, dict[tuple[str, int], int]]()
 
     def file(self, kind: FileKind) -> Offsets:
         """Return a checkpoint, with how it is known."""
@@ -32,11 +33,26 @@ class OffsetCheckpoints:
         return self._read[kind]
 
     def offsets(self, kind: FileKind) -> dict[tuple[str, int], int]:
-        """Return the offsets of a checkpoint; none if it is not read."""
-        return self.file(kind).value or {}
+        """Return the offsets of a checkpoint; none if it is not read, and no entry below 0, which no log has."""
+        if kind not in self._offsets:
+            entries = (self.file(kind).value or {}).items()
+            self._offsets[kind] = {key: offset for key, offset in entries if offset >= 0}
+        return self._offsets[kind]
 
     def harm(self, kind: FileKind) -> str:
-        """Return why a checkpoint says less than its broker wrote; empty if it may be whole, or nobody wrote one.
+        """Return why a checkpoint says less than its broker wrote; empty if it may be whole, or nobody wrote one."""
+        entries = self.file(kind).value or {}
+        if len(entries) == len(self.offsets(kind)):
+            return self._loss(kind)
+        return next(filter(None, (self._below_0(kind, key) for key in entries)))
+
+    def _below_0(self, kind: FileKind, key: tuple[str, int]) -> str:
+        file = self.file(kind)
+        offset = (file.value or {}).get(key, 0)
+        return f"{file.path}: the entry of {key[0]}-{key[1]} is {offset}, below 0" if offset < 0 else ""
+
+    def _loss(self, kind: FileKind) -> str:
+        """Return why a checkpoint as a whole says nothing.
 
         One of 0 bytes, or one that is absent, lost its entries if another checkpoint has some. A log start is noted
         only where records were deleted, and not everybody makes the file: one that is absent says nothing.
@@ -58,8 +74,8 @@ class OffsetCheckpoints:
         """
         kind = FileKind.HIGH_WATERMARKS
         file, key = self.file(kind), (topic, partition)
-        if harm := self.harm(kind):
-            return harm
+        if loss := self._loss(kind) or self._below_0(kind, key):
+            return loss
         if file.is_read and key not in self.offsets(kind) and key in self.offsets(FileKind.RECOVERY_POINTS):
             return f"{file.path}: the file has no entry of {topic}-{partition}"
         if file.state is FileState.EMPTY:

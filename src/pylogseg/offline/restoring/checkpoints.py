@@ -93,4 +93,5 @@ def all_within(entries: Mapping[str, int], log_end: int) -> dict[str, int]:
 
 
 def _read(storage: Storage, path: str) -> dict[tuple[str, int], int]:
-    return dict(parse_offset_checkpoint(storage.read_all(path), path)) if storage.exists(path) else {}
+    entries = parse_offset_checkpoint(storage.read_all(path), path) if storage.exists(path) else {}
+    return {key: offset for key, offset in entries.items() if offset >= 0}  # no log has another
