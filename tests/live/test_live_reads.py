@@ -228,3 +228,32 @@ def test_follow(broker: pylogseg.Broker, tmp_path: Path) -> None:
         lines.append(process.stdout.readline())
         assert process.wait(30) == 0
     assert [json.loads(line)["offset"] for line in lines] == [0, 1, 2]
+
+
+def test_an_old_cluster_has_no_topic_ids(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ids there is no partition.metadata, rather than one with zeros."""
+    disk = pylogseg.open_dir(f"{cluster}/txn-a")
+    files = disk.partitions[0].files
+    assert "partition.metadata" in [entry.name for entry in files.list_folder(disk.partitions[0].path)]
+    files._topics = {name: topic._replace(topic_id=bytes(16)) for name, topic in files._topics.items()}
+    assert [entry.name for entry in files.list_folder(disk.partitions[0].path)] == [f"{0:020d}.log"]
+    with pytest.raises(StorageError, match="no such file"):
+        files.read_all(f"{disk.partitions[0].path}/partition.metadata")
+
+
+def test_offsets_without_a_batch_end_a_log(broker: pylogseg.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that has the end and sends nothing before it has nothing; of remote offsets that proves nothing."""
+    disk = pylogseg.open_dir(filled(broker, 5))
+    view = disk.partitions[0].segments[0].open()
+    monkeypatch.setattr(view, "_next", 5)
+    monkeypatch.setattr(view, "_end", 5)
+    assert not len(view.read(0, 100))
+    monkeypatch.setattr(fetching, "_WAIT_MS", 1)
+    monkeypatch.setattr(fetching, "_MOST_EMPTY_ANSWERS", 5)
+    monkeypatch.setattr(fetching.FetchedView, "_is_remote", lambda view: True)
+    view = disk.partitions[0].segments[0].open()
+    monkeypatch.setattr(view, "_take", lambda answer, size: False)
+    with pytest.raises(StorageError, match="no answer with batches from offset 0 on, which lies in remote storage"):
+        view.read(0, 100)
+    monkeypatch.setattr(fetching.FetchedView, "_is_remote", lambda view: False)
+    assert not len(view.read(0, 100))

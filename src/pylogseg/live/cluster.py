@@ -24,8 +24,8 @@ from pylogseg.live.settings import SCHEME, ClientSettings
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-#: Times that ListOffsets takes for the two ends of a log.
-EARLIEST, LATEST = -2, -1
+#: Times that ListOffsets takes for the ends of a log, and for its first offset that is not in remote storage only.
+EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 #: So long a request is sent again while leaders move.
 PATIENCE_S = 30.0
 #: So long a partition may be without a leader before it counts as one that cannot be read.
@@ -235,7 +235,7 @@ class Cluster:
             values = {"replicaId": -1, "isolationLevel": int(is_committed), "topics": asked}
             try:
                 with self.connection(node) as link:
-                    answer = link.ask(LIST_OFFSETS, values, most=7)
+                    answer = link.ask(LIST_OFFSETS, values, most=9)
             except BrokenConnectionError as error:
                 keys = ((topic, row["partitionIndex"]) for topic, parts in rows.items() for row in parts)
                 reasons |= dict.fromkeys(keys, str(error))

@@ -20,7 +20,7 @@ from pylogseg.format.control import ControlKind
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.format.records import decode
-from pylogseg.live.cluster import Cluster, Leadership, PassingError, check_code
+from pylogseg.live.cluster import EARLIEST_LOCAL, Cluster, Leadership, PassingError, check_code
 from pylogseg.live.connection import FETCH, BrokenConnectionError, BrokerConnection
 
 _log = logging.getLogger(__name__)
@@ -31,9 +31,12 @@ PIECE_BYTES = 4 << 20
 _ANSWER_BYTES = 50 << 20
 _WAIT_MS = 500
 #: Bytes that stay for who looks back, behind damage for example.
-_KEPT_BYTES = 64 << 20
-#: A leader that has the end and sends nothing before it has nothing there: so often it is asked.
-_EMPTY_ANSWERS = 3
+_KEPT_BYTES = 16 << 20
+#: A leader that has the end, and sends nothing before it, has no batch there: so often it is asked. Of offsets in
+#: remote storage an empty answer says nothing: the store may be slow.
+_EMPTY_ANSWERS, _MOST_EMPTY_ANSWERS = 3, 60
+#: THROTTLING_QUOTA_EXCEEDED
+_THROTTLED = 89
 
 
 class Removed(NamedTuple):
@@ -46,8 +49,7 @@ class Removed(NamedTuple):
 class _Piece(NamedTuple):
     start: int  #: Its position.
     data: memoryview
-    rows: BatchTable
-    aborted: list[tuple[int, int]]  #: First offsets and producers of aborted transactions.
+    aborted: list[int]  #: Positions of batches of aborted transactions.
 
 
 class FetchedView:
@@ -123,8 +125,7 @@ class FetchedView:
         kept = np.ones(len(rows), np.bool_)
         for piece in self._pieces:
             if piece.aborted:
-                places = _aborted_places(piece)
-                kept &= ~np.isin(rows.position, places)
+                kept &= ~np.isin(rows.position, piece.aborted)
         return kept, None
 
     # ---- fetching ----
@@ -139,8 +140,11 @@ class FetchedView:
             if has_piece or self._next != before:
                 return
             empty += 1
-            if empty >= _EMPTY_ANSWERS:
-                self._finish()
+            if empty >= _EMPTY_ANSWERS and not self._is_remote():
+                self._is_done = True
+            elif empty >= _MOST_EMPTY_ANSWERS:
+                reason = f"no answer with batches from offset {self._next} on, which lies in remote storage"
+                raise StorageError(self.path, "fetch", reason)
 
     def _attempt(self, piece_bytes: int) -> bool:
         """Take one answer; return whether it has a piece. A leader that moved is a PassingError."""
@@ -213,12 +217,13 @@ class FetchedView:
 
     def _take(self, answer: dict[str, Any], piece_bytes: int) -> bool:
         check_code(answer.get("errorCode", 0), self.path, "fetch")
-        if answer.get("throttleTimeMs", 0):
-            _log.info("%s: throttled for %d ms", self.path, answer["throttleTimeMs"])
-            time.sleep(answer["throttleTimeMs"] / 1000)
+        throttle_ms = answer.get("throttleTimeMs", 0)
+        if throttle_ms:
+            _log.info("%s: throttled for %d ms", self.path, throttle_ms)
+            time.sleep(throttle_ms / 1000)
         responses = answer["responses"]
-        if not responses:
-            return False
+        if not responses:  # as a quota lets a broker answer
+            raise PassingError(_THROTTLED if throttle_ms else codes.UNKNOWN_TOPIC_OR_PARTITION)
         (part,) = responses[0]["partitions"]
         if part["errorCode"] == codes.OFFSET_OUT_OF_RANGE:
             self._skip_removed()
@@ -229,8 +234,9 @@ class FetchedView:
         if rows is None or not len(rows):
             if data is not None and len(data):
                 raise StorageError(self.path, "fetch", f"the answer at offset {self._next} begins with no batch")
-            is_there = part["highWatermark"] >= self._end and not answer.get("throttleTimeMs", 0)
-            return False if is_there else self._wait(part["highWatermark"])
+            if throttle_ms:
+                raise PassingError(_THROTTLED)
+            return False if part["highWatermark"] >= self._end else self._wait(part["highWatermark"])
         self._add(data, rows, part.get("abortedTransactions") or ())
         if self._answers > 1 and not self._is_done and self._link is not None:
             self._ask(self._link, PIECE_BYTES)
@@ -245,8 +251,9 @@ class FetchedView:
 
     def _add(self, data: memoryview, rows: BatchTable, aborted: Any) -> None:
         end = rows.summary().end_position
-        begun = sorted((pair["firstOffset"], pair["producerId"]) for pair in aborted)
-        self._pieces.append(_Piece(self._size, data[:end], rows, begun))
+        data = data[:end]
+        pairs = sorted((pair["firstOffset"], pair["producerId"]) for pair in aborted)
+        self._pieces.append(_Piece(self._size, data, _aborted_places(rows, data, pairs, self._size) if pairs else []))
         self._size += end
         self._answers += 1
         last = rows.rows[-1]
@@ -254,11 +261,12 @@ class FetchedView:
         kept = sum(len(piece.data) for piece in self._pieces)
         while len(self._pieces) > 2 and kept > _KEPT_BYTES:
             kept -= len(self._pieces.popleft().data)
-        if self._next >= self._end:
-            self._finish()
+        self._is_done = self._next >= self._end
 
-    def _finish(self) -> None:
-        self._is_done = True
+    def _is_remote(self) -> bool:
+        """Check whether the next offset lies in remote storage, as far as the leader tells."""
+        start = self._cluster.offsets([(self._topic, self._number)], EARLIEST_LOCAL)[self._topic, self._number]
+        return not isinstance(start, StorageError) and self._next < start
 
     def _skip_removed(self) -> None:
         """Go on at the start of the log: retention has overtaken the reader."""
@@ -269,17 +277,15 @@ class FetchedView:
             self._wait(-1)
         self.removed.append(Removed(self._next, min(start, self._end)))
         self._next = start
-        if self._next >= self._end:
-            self._finish()
+        self._is_done = self._next >= self._end
 
 
-def _aborted_places(piece: _Piece) -> list[int]:
+def _aborted_places(rows: BatchTable, data: memoryview, pairs: list[tuple[int, int]], start: int) -> list[int]:
     """Return the positions of the batches of an answer that aborted transactions wrote, found as consumers find them.
 
     Each answer tells the aborted transactions of its range, also those that began before it.
     """
-    places, aborting, left = list[int](), set[int](), deque(piece.aborted)
-    rows = piece.rows
+    places, aborting, left = list[int](), set[int](), deque(pairs)
     for row in np.flatnonzero(rows.is_transactional).tolist():
         while left and left[0][0] <= rows.last_offset[row]:
             aborting.add(left.popleft()[1])
@@ -287,8 +293,8 @@ def _aborted_places(piece: _Piece) -> list[int]:
         if producer not in aborting:
             continue
         if not rows.is_control[row]:
-            places.append(piece.start + int(rows.position[row]))
-        elif _is_abort(rows[row : row + 1], piece.data):
+            places.append(start + int(rows.position[row]))
+        elif _is_abort(rows[row : row + 1], data):
             aborting.discard(producer)
     return places
 

@@ -93,7 +93,8 @@ class LiveFiles:
         key = self._partition_of(path)
         ends = self._ends_of(*key)
         # The first batch may begin below the start of the log; a segment never begins above its first batch.
-        return [Entry(_SEGMENT, False, ends.size, self._listed_ms), Entry(_METADATA, False, 0, self._listed_ms)]
+        sizes = {_SEGMENT: ends.size} | ({_METADATA: 0} if any(self._all()[key[0]].topic_id) else {})
+        return [Entry(name, False, size, self._listed_ms) for name, size in sizes.items()]
 
     def stat(self, path: str) -> Entry:
         """Return the entry of a folder or file."""
@@ -115,8 +116,8 @@ class LiveFiles:
         if folder == self.url and name == _META:
             self._all()
             return encode_meta_properties(MetaProperties(0, self.cluster.cluster_id or None), "a running cluster")
-        if name == _METADATA:
-            topic, _ = self._partition_of(folder)
+        topic = self._partition_of(folder)[0] if name == _METADATA else ""
+        if topic and any(self._all()[topic].topic_id):  # older brokers have none
             return encode_partition_metadata(PartitionMetadata(_text_of(self._all()[topic].topic_id)))
         raise StorageError(path, "open", "no such file in a running cluster", errno.ENOENT)
 
