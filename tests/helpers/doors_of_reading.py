@@ -35,11 +35,12 @@ def words_of(offsets: Offsets, on_corrupt: str) -> list[str]:
 
 
 def of_command(done: Done, on_corrupt: str, rows: Callable[[], list[tuple[Any, ...]]]) -> Result:
-    """Return what a command printed; where damage ends it, rows before may be there."""
+    """Return what a command printed; where damage ends it, rows before may be there. A known loss ends nothing."""
     if done.code == 0:
         return Result(rows(), False)
     assert done.err, "an exit code without a word"
-    return Result(None if on_corrupt == "raise" else rows(), True)
+    is_ended = not all(line.startswith(("pylogseg: missing: ", "pylogseg: note: ")) for line in done.err.splitlines())
+    return Result(None if on_corrupt == "raise" and is_ended else rows(), True)
 
 
 def _bytes(text: str | None) -> bytes | None:
