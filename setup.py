@@ -91,7 +91,7 @@ def bill_of_materials(version: str) -> dict[str, Any]:
         }
 
     facts: dict[str, list[str]] = {}
-    for name in ("format/messages/schemas.json", "server/kafka.json"):
+    for name in ("format/messages/schemas.json", "format/kafka.json"):
         table = json.loads(Path("src/pylogseg", name).read_text(encoding="utf-8"))
         facts.setdefault(table["kafka"], []).append(f"pylogseg/{name}")
     parts = [part("pypi", "", "Cython", cython_version, "C of the extension modules")]

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pylogseg
@@ -23,6 +24,8 @@ SCENARIOS = ("codecs", "txn", "compact", "retention")
 LEVELS = ("read_uncommitted", "read_committed")
 USER, PASSWORD = "alice", "secret-1"
 SASL_PORT = 39092
+#: A cleaner that has nothing to do for so long has ended.
+QUIET_S = 20
 LINES = [
     f"listeners=PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{controller}},SASL://127.0.0.1:{SASL_PORT}",
     f"advertised.listeners=PLAINTEXT://127.0.0.1:{{port}},SASL://127.0.0.1:{SASL_PORT}",
@@ -66,7 +69,15 @@ def read_bytes(partition: pylogseg.Partition) -> bytes:
 
 
 def compare(address: str, folder: Path) -> tuple[int, int, int]:
-    """Compare each partition of the cluster with its disk; return partitions, rows and differences."""
+    """Compare each partition of the cluster with its disk, when no cleaner works any more.
+
+    Returns the partitions, the rows, and the differences.
+    """
+    while True:
+        before = {path: path.stat().st_size for path in folder.glob("data*/*/*.log")}
+        time.sleep(QUIET_S)
+        if before == {path: path.stat().st_size for path in folder.glob("data*/*/*.log")}:
+            break
     disk = pylogseg.open_dir([folder / "data0", folder / "data1"])
     own = {partition.name: partition for partition in disk if not partition.state}
     partitions = rows = differences = 0
