@@ -146,7 +146,9 @@ def _without(
     more = len({run.epoch for run in runs}) - 1
     reason += f" and {more} more" if more else ""
     has_indexes = any(kind.is_index for segment in partition.segments for kind in segment.companions)
-    is_whole = has_indexes or FileKind.PARTITION_METADATA in kinds or file.state is not FileState.ABSENT
+    # Who opens a log makes the file first, with 0 bytes, and then the indexes.
+    is_begun = file.state in (FileState.ABSENT, FileState.EMPTY)
+    is_whole = has_indexes or FileKind.PARTITION_METADATA in kinds or not is_begun
     if not is_whole:
         reason += "; no segment has an index either: the folder was copied in part"
     yield Finding(file.path, "leader-epoch", is_whole, reason, None, runs[0].first_offset, runs[-1].last_offset)
