@@ -35,7 +35,7 @@ from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
 from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.log.recovery_report import Action, LoadReport
 from pylogseg.offline.comparing import Difference, Differences, DifferentRange
-from pylogseg.offline.copying.command import Copied
+from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.walker.gaps import Gap

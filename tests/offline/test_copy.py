@@ -31,7 +31,7 @@ from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.state import Start
 from pylogseg.offline import copy
 from pylogseg.offline.copying import partition as copying_partition
-from pylogseg.offline.copying.command import Copied
+from pylogseg.offline.copying.copied import Copied
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage

@@ -9,7 +9,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.outcomes import end_with_outcome, print_part
-from pylogseg.cli.tiers import DISK, Local
+from pylogseg.cli.tiers import Local, LocalOrCluster
 from pylogseg.offline.copying.command import copy as copy_log_dir
 from pylogseg.offline.options import Options
 from pylogseg.offline.running import chosen_bytes
@@ -21,6 +21,9 @@ Examples:
   pylogseg copy /data/kafka/orders-3 /backup/o3         one partition, to
                                                         /backup/o3/orders-3
   pylogseg copy /data/kafka /backup/x --dry-run         list partitions and bytes
+  pylogseg copy kafka://broker:9092/orders /backup/y    a topic of a running
+                                                        cluster, up to its high
+                                                        watermarks
 
 \b
 DST is a new log directory: an empty folder, or a path that does not exist. The
@@ -51,7 +54,11 @@ read is reported and left out, the rest is copied); 130 interrupted.
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@common.transfer_options({"type": DISK}, {"type": Local()}, "Only list what would be copied, and how many bytes.")
+@common.transfer_options(
+    {"type": LocalOrCluster(exists=True, file_okay=False)},
+    {"type": Local()},
+    "Only list what would be copied, and how many bytes.",
+)
 @common.json_option
 @common.jobs_option
 def copy(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pylogseg.disk.tier.keys import KEYS_VARIABLE
-from pylogseg.disk.tier.opening import is_tier
+from pylogseg.disk.tier.opening import SCHEME, is_tier
 from pylogseg.errors import RequestError
 
 #: In a context's meta: the URL of the tier of the disks that are read.
@@ -67,6 +67,14 @@ class Local(click.Path):
                 ctx,
             )
         return super().convert(value, param, ctx)
+
+
+class LocalOrCluster(Local):
+    """A path of this machine, or the URL of a running cluster."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take a URL as it is."""
+        return value if str(value).startswith(SCHEME) else super().convert(value, param, ctx)
 
 
 #: A log directory, or a folder of several, that exists.

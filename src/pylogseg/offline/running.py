@@ -15,8 +15,10 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
+from pylogseg.disk.tier.opening import SCHEME
 from pylogseg.env.beside import check_free
 from pylogseg.env.executor import Advance, Threads, Workload
 from pylogseg.env.file_errors import FULL
@@ -165,6 +167,8 @@ def is_named(place: Target, options: Options) -> bool:
 
 def chosen_bytes(path: str, options: Options) -> int:
     """Bytes of the files in the chosen partitions' folders, for a bar of progress."""
+    if path.startswith(SCHEME):
+        return sum(part.size for part in open_dir(path).select(*options.choice.arguments))
     storage = options.storage
     chosen = chosen_in(Target.find_all(storage, path), options.choice)
     folders = [storage.join(place.parent, name) for place, names in chosen for name in names]

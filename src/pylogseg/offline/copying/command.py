@@ -6,22 +6,20 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.small_files import unknown_cluster
 from pylogseg.disk.target import NOT_A_TOPIC, Target, chosen_in, sizes_in
+from pylogseg.disk.tier.opening import SCHEME
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import is_within, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
-from pylogseg.format.columns import SPREAD, TableColumn, declare_columns, get_columns, line_type
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import (
     BOOTSTRAP_SNAPSHOT,
@@ -30,12 +28,11 @@ from pylogseg.format.names import (
     parse_partition_folder,
     parse_topic_folder,
 )
-from pylogseg.format.outcome import Outcome
-from pylogseg.format.words import count_text, size_text
 from pylogseg.inspect.small_file_doubts import carried_doubts
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, lacking_in
 from pylogseg.log.directory import partition_of
+from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
@@ -44,91 +41,6 @@ from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
 
 _Offsets = dict[tuple[str, int], int]
-
-
-@declare_columns(
-    line_type("summary"),
-    TableColumn("source", "string", "a log directory"),
-    TableColumn("target", "string", "the new one"),
-    TableColumn("dryRun", "bool", "nothing was written"),
-    TableColumn(SPREAD, "map<string, int64>", "partitions by state", source="states"),
-    TableColumn("bytes", "int64", "of all segments", "bytes", source=lambda copy: sum(row.bytes for row in copy)),
-    TableColumn("cleanShutdown", "bool", "the copy has the clean shutdown marker", source="is_marked_clean"),
-    TableColumn("notes", "list<string>", "about the log directory"),
-    TableColumn("doubts", "list<string>", "small files that say less than they should"),
-    TableColumn("unread", "list<string>", "files that cannot be read, and are not in the copy"),
-    TableColumn("lacking", "list<struct>", "records known to be missing, and damage", fields=get_columns(Finding)),
-)
-@dataclass
-class Copied(Outcome):
-    """The result of `copy`: iterate over it for the partitions, in the order of their names.
-
-    Attributes
-    ----------
-    source, target : str
-        The log directories; the source is what holds the partition's folder.
-    partitions : list of PartitionCopy
-    notes : list of str
-        About the log directory.
-    doubts : list of str
-        Small files that say less than they should, and what the copy has instead.
-    unread : list of str
-        Checkpoints and small files of the log directory that cannot be read, and why; they are not in the copy.
-    dry_run : bool
-        True if nothing was written.
-    is_marked_clean : bool
-        True if the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
-        is known to be missing.
-    lacking : list of Finding
-        What is known to be missing from the source, and so from the copy; and damage that headers show.
-    """
-
-    source: str
-    target: str
-    partitions: list[PartitionCopy] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-    dry_run: bool = False
-    is_marked_clean: bool = False
-    lacking: list[Finding] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[PartitionCopy]:
-        return iter(self.partitions)
-
-    parts = __iter__
-
-    @property
-    def exit_code(self) -> int:
-        """2 if a partition or a small file could not be read, 1 if records are missing, damaged or not known."""
-        if self.unread or any(row.state == "failed" for row in self):
-            return 2
-        return int(bool(self.lacking or self.doubts or any(row.is_damaged for row in self)))
-
-    def warnings(self) -> Iterator[str]:
-        """Yield what is not in the copy."""
-        yield from (f"{row.name} is not in the copy: {row.reason}" for row in self if row.state == "failed")
-        yield from (f"{unread}; it is not in the copy" for unread in self.unread)
-
-    def lines(self) -> Iterator[str]:
-        """Yield doubts and notes, then the total."""
-        rows = [row for row in self if row.state == "copied"]
-        topics = {row.name.rpartition("-")[0] for row in self}
-        yield from (f"not known: {doubt}" for doubt in joined_lines(self.doubts, topics))
-        yield from (f"note: {note}" for note in joined_lines(self.notes, topics))
-        if rows and not self.dry_run:
-            yield "checksums of sealed segments were not computed: pylogseg verify does that"
-        yield (
-            f"{'would copy' if self.dry_run else 'copied'} {count_text(len(rows), 'partition')}, "
-            f"{size_text(sum(row.bytes for row in rows))}, to {self.target}"
-            + ("; a broker trusts it as it is (clean shutdown)" if self.is_marked_clean and not self.doubts else "")
-        )
-
-    @property
-    def states(self) -> dict[str, int]:
-        """Numbers of partitions by state."""
-        states = [partition.state for partition in self.partitions]
-        return {state: states.count(state) for state in ("copied", "gone", "skipped", "failed")}
 
 
 def copy(
@@ -155,8 +67,9 @@ def copy(
     Parameters
     ----------
     source : path
-        A log directory, or the folder of a partition. Of a folder with several log directories each is copied, into a
-        folder of its name; one that fails does not stop the others, and its error is raised at the end.
+        A log directory, or the folder of a partition; or the ``kafka://`` URL of a running cluster or a topic, whose
+        partitions are fetched up to their high watermarks. Of a folder with several log directories each is copied,
+        into a folder of its name; one that fails does not stop the others, and its error is raised at the end.
     target : path
         The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it.
     topic : str or sequence of str, optional
@@ -186,6 +99,11 @@ def copy(
         If the disk fails, or a partition changes faster than it can be copied.
     """
     choice, count = PartitionChoice.of(topic, partition), job_count(jobs)
+    if os.fspath(source).startswith(SCHEME):
+        from pylogseg.offline.copying.from_cluster import copy_cluster
+
+        given: Any = {"on_bytes": on_bytes, "on_partition": on_partition}
+        return copy_cluster(os.fspath(source), os.fspath(target), choice, dry_run=dry_run, threads=count, **given)
     disk = LocalStorage() if storage is None else storage
     places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
     chosen = chosen_in(places, choice)
