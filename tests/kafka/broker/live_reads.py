@@ -69,15 +69,20 @@ def read_bytes(partition: pylogseg.Partition) -> bytes:
     return b"".join(parts)
 
 
+def _segments(folder: Path) -> list[Path]:
+    """Return the segments of topics; the cluster's metadata grows twice a second."""
+    return [path for path in folder.glob("data*/*/*.log") if not path.parent.name.startswith("__cluster_metadata")]
+
+
 def compare(address: str, folder: Path) -> tuple[int, int, int]:
     """Compare each partition of the cluster with its disk, when no cleaner works any more.
 
     Returns the partitions, the rows, and the differences.
     """
     while True:
-        before = {path: path.stat().st_size for path in folder.glob("data*/*/*.log")}
+        before = {path: path.stat().st_size for path in _segments(folder)}
         time.sleep(QUIET_S)
-        if before == {path: path.stat().st_size for path in folder.glob("data*/*/*.log")}:
+        if before == {path: path.stat().st_size for path in _segments(folder)}:
             break
     disk = pylogseg.open_dir([folder / "data0", folder / "data1"])
     own = {partition.name: partition for partition in disk if not partition.state}
