@@ -30,6 +30,7 @@ WAYS = {
     "raw, headers and CRC": """
 import pylogseg
 from pylogseg.walker.windows import walk
+pylogseg.read(f"kafka://{address}/{topic}", limit=1).to_arrow()  # imports
 %srecords = 0
 for partition in pylogseg.open_dir(f"kafka://{address}/{topic}"):
     with partition.segments[0].open() as view:
@@ -37,6 +38,7 @@ for partition in pylogseg.open_dir(f"kafka://{address}/{topic}"):
 """,
     "to Arrow": """
 import pylogseg
+pylogseg.read(f"kafka://{address}/{topic}", limit=1).to_arrow()  # imports
 %srecords = sum(batch.num_rows for batch in pylogseg.read(f"kafka://{address}/{topic}").batches())
 """,
     "confluent-kafka, lists of messages": """
@@ -55,7 +57,8 @@ def fill(address: str, topic: str, codec: str, count: int) -> None:
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    AdminClient({"bootstrap.servers": address}).create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
     producer = Producer({"bootstrap.servers": address, "compression.type": codec, "batch.size": 65536, "linger.ms": 50,
                          "queue.buffering.max.messages": 200_000})  # fmt: skip
     for number in range(count):
