@@ -125,7 +125,12 @@ def fetched_from(segment: Segment) -> LiveFiles | None:
 
     Such a segment is a whole log, with the ends that it had when it was listed.
     """
-    return segment.files if hasattr(segment.files, "ends_of") else None  # type: ignore[return-value]
+    return segment.files if is_cluster(segment.files) else None  # type: ignore[return-value]
+
+
+def is_cluster(files: FileSystem) -> bool:
+    """Check whether files are those of a running cluster; what asks one is not loaded for this."""
+    return hasattr(files, "ends_of")
 
 
 def beside(path: str, kind: FileKind) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from pylogseg.disk.disk import Segment, fetched_from
+from pylogseg.disk.disk import Segment, fetched_from, is_cluster
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
@@ -22,7 +22,6 @@ from pylogseg.format.records import (
     without_outside,
 )
 from pylogseg.format.scratch import Scratch
-from pylogseg.live.fetching import FetchedView
 from pylogseg.reading.copies import told_of_copies
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.offset_range import OPEN_END
@@ -38,6 +37,9 @@ from pylogseg.walker.windows import (
     nothing_through,
     walk,
 )
+
+if TYPE_CHECKING:
+    from pylogseg.live.fetching import FetchedView
 
 #: Most headers in a chunk; a record with more is a chunk of its own.
 HEADERS = 1 << 20
@@ -295,18 +297,20 @@ class PartitionReader:
 
     def _begin(self, segment: Segment, view: FileView) -> int:
         """Return the position to read from. Answers of a cluster begin at an offset, and name aborted transactions."""
-        if not isinstance(view, FetchedView):
+        if not is_cluster(segment.files):
             return position_of_offset(segment, view, self._first)
+        fetched = cast("FetchedView", view)
         if self._is_committed:
-            self._transactions = view
-        return view.begin(self._first, self._last + 1, is_committed=self._is_committed)
+            self._transactions = fetched
+        return fetched.begin(self._first, self._last + 1, is_committed=self._is_committed)
 
     def _take_removed(self, segment: Segment, view: FileView) -> list[Gap]:
         """Return, each once, the offsets that a cluster removed while it was read."""
-        if not isinstance(view, FetchedView) or not view.removed:
+        if not is_cluster(segment.files):
             return []
-        gaps = [removed_gap(segment, *offsets) for offsets in view.removed]
-        view.removed.clear()
+        removed = cast("FetchedView", view).removed
+        gaps = [removed_gap(segment, *offsets) for offsets in removed]
+        removed.clear()
         return gaps
 
     def _note_what_hides_an_end(self, segment: Segment) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.disk.choice import ALL, PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.disk.disk import Disk, Partition, Segment, is_cluster
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
@@ -23,7 +23,6 @@ from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.inspect.verify.startup import check_replicas, check_start
 from pylogseg.inspect.verify.tiers import as_uploaded, check_metadata, check_tier, check_uploads, tiers_of
 from pylogseg.inspect.verify.unsent import check_unsent
-from pylogseg.live.files import LiveFiles
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 from pylogseg.walker.gaps import GapKind
 
@@ -280,7 +279,7 @@ def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: VerifySumm
         summary.not_checked.append(f"{count} folder{'s' * (count > 1)} with a name that no topic can have")
     if disk.loose:
         summary.not_checked.append("files beside segments that were named individually, except for their indexes")
-    if any(isinstance(part.files, LiveFiles) for part in chosen):
+    if any(is_cluster(part.files) for part in chosen):
         summary.not_checked.append("indexes, snapshots and leader epochs, which a running cluster does not send")
     if summary.level >= Level.INDEXES:
         summary.not_checked += _NEVER

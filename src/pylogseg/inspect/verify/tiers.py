@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import pairwise
 from typing import Any
 
-from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.disk.disk import Disk, Partition, Segment, is_cluster
 from pylogseg.disk.lineage.parts import LeftKind
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.disk.tier.joined import DiskWithTier
@@ -18,7 +18,6 @@ from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.inspect.verify.findings import TIER_LINKS, Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.live.files import LiveFiles
 from pylogseg.reading.copies import LogCopies
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.notes import Notes
@@ -65,7 +64,7 @@ def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment |
     Of damage that hides offsets of a segment, the copies are read that other uploads or the disk have of them.
     """
     files = part.files
-    if isinstance(files, LiveFiles):
+    if is_cluster(files):
         kept = (finding for finding in findings if finding.kind not in _BESIDE)
         yield from (finding._replace(other_remedy=_ON_LEADER) for finding in kept)
         return
