@@ -252,7 +252,7 @@ def test_offsets_without_a_batch_end_a_log(broker: pylogseg.Broker, monkeypatch:
     monkeypatch.setattr(fetching, "_MOST_EMPTY_ANSWERS", 5)
     monkeypatch.setattr(fetching.FetchedView, "_is_remote", lambda view: True)
     view = disk.partitions[0].segments[0].open()
-    monkeypatch.setattr(view, "_take", lambda answer, size: False)
+    monkeypatch.setattr(view, "_take", lambda answer: False)
     with pytest.raises(StorageError, match="no answer with batches from offset 0 on, which lies in remote storage"):
         view.read(0, 100)
     monkeypatch.setattr(fetching.FetchedView, "_is_remote", lambda view: False)

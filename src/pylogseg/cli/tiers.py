@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from pylogseg.disk.tier.keys import KEYS_VARIABLE
-from pylogseg.disk.tier.opening import SCHEME, is_tier
+from pylogseg.disk.tier.opening import is_tier
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import RequestError
 
 #: In a context's meta: the URL of the tier of the disks that are read.
@@ -74,7 +75,7 @@ class LocalOrCluster(Local):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Take a URL as it is."""
-        return value if str(value).startswith(SCHEME) else super().convert(value, param, ctx)
+        return value if str(value).startswith(CLUSTER_SCHEME) else super().convert(value, param, ctx)
 
 
 #: A log directory, or a folder of several, that exists.

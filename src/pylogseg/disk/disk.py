@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.folders import is_asked, not_here
@@ -125,7 +125,7 @@ def fetched_from(segment: Segment) -> LiveFiles | None:
 
     Such a segment is a whole log, with the ends that it had when it was listed.
     """
-    return segment.files if is_cluster(segment.files) else None  # type: ignore[return-value]
+    return cast("LiveFiles", segment.files) if is_cluster(segment.files) else None
 
 
 def is_cluster(files: FileSystem) -> bool:
@@ -144,9 +144,8 @@ def uploaded_end(files: FileSystem, path: str) -> int | None:
 
     One of a tier is sealed, also if no other follows it, and so is one of a cluster.
     """
-    ends_of = getattr(files, "ends_of", None)
-    if ends_of is not None:
-        return int(ends_of(path).end)
+    if is_cluster(files):
+        return int(cast("LiveFiles", files).ends_of(path).end)
     slice_of = getattr(files, "slice_of", None)
     try:
         found = None if slice_of is None else slice_of(path)

@@ -10,6 +10,9 @@ from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.env.remote import remote_files, without_login
 from pylogseg.errors import RequestError
 
+#: How the URL of a running cluster begins.
+CLUSTER_SCHEME = "kafka://"
+
 
 def file_system(
     path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, memory_map: bool = False

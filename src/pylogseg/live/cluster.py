@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import StorageError
 from pylogseg.format.messages import codes
 from pylogseg.live.connection import (
@@ -20,7 +21,7 @@ from pylogseg.live.connection import (
     BrokenConnectionError,
     BrokerConnection,
 )
-from pylogseg.live.settings import SCHEME, ClientSettings
+from pylogseg.live.settings import ClientSettings
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -37,15 +38,15 @@ _PASSING = frozenset(
         codes.UNKNOWN_TOPIC_OR_PARTITION,
         codes.LEADER_NOT_AVAILABLE,
         codes.NOT_LEADER,
-        7,  # REQUEST_TIMED_OUT
-        9,  # REPLICA_NOT_AVAILABLE
+        codes.REQUEST_TIMED_OUT,
+        codes.REPLICA_NOT_AVAILABLE,
         codes.KAFKA_STORAGE_ERROR,
         codes.FENCED_LEADER_EPOCH,
         codes.UNKNOWN_LEADER_EPOCH,
-        78,  # OFFSET_NOT_AVAILABLE
+        codes.OFFSET_NOT_AVAILABLE,
         codes.UNKNOWN_TOPIC_ID,
         codes.FETCH_SESSION_TOPIC_ID_ERROR,
-        103,  # INCONSISTENT_TOPIC_ID
+        codes.INCONSISTENT_TOPIC_ID,
     )
 )
 
@@ -62,7 +63,6 @@ class TopicState(NamedTuple):
 
     name: str
     topic_id: bytes
-    is_internal: bool
     leaders: Mapping[int, Leadership]
 
 
@@ -91,7 +91,7 @@ class Cluster:
     """Connections to a cluster, of any number of threads; each connection serves one thread at a time."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self.settings, self.url = settings, SCHEME + settings.address
+        self.settings, self.url = settings, CLUSTER_SCHEME + settings.address
         self.cluster_id = ""
         self._lock = threading.Lock()
         self._nodes: dict[int, tuple[str, int]] = {}
@@ -134,14 +134,6 @@ class Cluster:
         with self._lock:
             self._idle.setdefault(node, []).append(link)
 
-    def close(self) -> None:
-        """Close all idle connections."""
-        with self._lock:
-            links = [link for idle in self._idle.values() for link in idle]
-            self._idle.clear()
-        for link in links:
-            link.close()
-
     def again(self, path: str, operation: str, attempt: Callable[[], _T]) -> _T:
         """Return what an attempt returns; it is made again while its error may end by itself.
 
@@ -182,7 +174,7 @@ class Cluster:
                     row["partitionIndex"]: Leadership(row["leaderId"], row.get("leaderEpoch", -1))
                     for row in topic["partitions"]
                 }
-                state = TopicState(topic["name"], topic.get("topicId", bytes(16)), topic["isInternal"], leaders)
+                state = TopicState(topic["name"], topic.get("topicId", bytes(16)), leaders)
                 topics[state.name] = state
             return topics
 

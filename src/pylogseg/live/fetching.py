@@ -35,8 +35,6 @@ _KEPT_BYTES = 16 << 20
 #: A leader that has the end, and sends nothing before it, has no batch there: so often it is asked. Of offsets in
 #: remote storage an empty answer says nothing: the store may be slow.
 _EMPTY_ANSWERS, _MOST_EMPTY_ANSWERS = 3, 60
-#: THROTTLING_QUOTA_EXCEEDED
-_THROTTLED = 89
 
 
 class Removed(NamedTuple):
@@ -68,7 +66,7 @@ class FetchedView:
         self._size, self._is_done, self._is_committed = 0, ends[0] >= ends[1], False
         self._leader = Leadership(-1, -1)
         self._link: BrokerConnection | None = None
-        self._asked: tuple[int, int] | None = None  #: Offset and bytes of the request under way.
+        self._is_asked = False  #: True while an answer is on its way.
         self._answers, self._last_epoch = 0, -1
 
     # ---- a file ----
@@ -105,7 +103,7 @@ class FetchedView:
     def close(self) -> None:
         """Give the connection back, or close it if an answer is on its way."""
         link, self._link = self._link, None
-        if link is not None and self._asked is None:
+        if link is not None and not self._is_asked:
             self._cluster.give(self._leader.node, link)
         elif link is not None:
             link.close()
@@ -150,11 +148,11 @@ class FetchedView:
         """Take one answer; return whether it has a piece. A leader that moved is a PassingError."""
         try:
             link = self._link or self._connect()
-            if self._asked is None:
+            if not self._is_asked:
                 self._ask(link, piece_bytes)
-            self._asked = None
+            self._is_asked = False
             answer = link.receive()
-            return self._take(answer, piece_bytes)
+            return self._take(answer)
         except (PassingError, BrokenConnectionError):
             self._disconnect()
             raise
@@ -185,7 +183,7 @@ class FetchedView:
             raise StorageError(self.path, "fetch", reason)
 
     def _disconnect(self) -> None:
-        link, self._link, self._asked = self._link, None, None
+        link, self._link, self._is_asked = self._link, None, False
         if link is not None:
             link.close()
 
@@ -213,9 +211,9 @@ class FetchedView:
         }
         # Topic ids came with version 13; without one, names do.
         link.send(FETCH, link.version(FETCH, 99 if any(self._topic_id) else 12), values)
-        self._asked = self._next, piece_bytes
+        self._is_asked = True
 
-    def _take(self, answer: dict[str, Any], piece_bytes: int) -> bool:
+    def _take(self, answer: dict[str, Any]) -> bool:
         check_code(answer.get("errorCode", 0), self.path, "fetch")
         throttle_ms = answer.get("throttleTimeMs", 0)
         if throttle_ms:
@@ -223,7 +221,7 @@ class FetchedView:
             time.sleep(throttle_ms / 1000)
         responses = answer["responses"]
         if not responses:  # as a quota lets a broker answer
-            raise PassingError(_THROTTLED if throttle_ms else codes.UNKNOWN_TOPIC_OR_PARTITION)
+            raise PassingError(codes.THROTTLING_QUOTA_EXCEEDED if throttle_ms else codes.UNKNOWN_TOPIC_OR_PARTITION)
         (part,) = responses[0]["partitions"]
         if part["errorCode"] == codes.OFFSET_OUT_OF_RANGE:
             self._skip_removed()
@@ -235,7 +233,7 @@ class FetchedView:
             if data is not None and len(data):
                 raise StorageError(self.path, "fetch", f"the answer at offset {self._next} begins with no batch")
             if throttle_ms:
-                raise PassingError(_THROTTLED)
+                raise PassingError(codes.THROTTLING_QUOTA_EXCEEDED)
             return False if part["highWatermark"] >= self._end else self._wait(part["highWatermark"])
         self._add(data, rows, part.get("abortedTransactions") or ())
         if self._answers > 1 and not self._is_done and self._link is not None:
@@ -247,7 +245,7 @@ class FetchedView:
             raise StorageError(
                 self.path, "fetch", f"the log ends at {mark}, below offset {self._next}: it was cut since it was listed"
             )
-        raise PassingError(78)  # OFFSET_NOT_AVAILABLE: a new leader learns its high watermark
+        raise PassingError(codes.OFFSET_NOT_AVAILABLE)  # a new leader learns its high watermark
 
     def _add(self, data: memoryview, rows: BatchTable, aborted: Any) -> None:
         end = rows.summary().end_position

@@ -6,7 +6,6 @@ broker would write them. A segment has no bytes to seek in: it is read forward f
 
 from __future__ import annotations
 
-import base64
 import errno
 import fnmatch
 import threading
@@ -15,14 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pylogseg.env.filesystem import Entry
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.files.properties import MetaProperties, encode_meta_properties
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.format.uuids import format_uuid
 from pylogseg.live.cluster import EARLIEST, LATEST, Cluster, TopicState
 from pylogseg.live.fetching import FetchedView
-from pylogseg.live.settings import SCHEME, ClientSettings, settings_of
+from pylogseg.live.settings import ClientSettings, settings_of
 
 #: Of a record, where the leader does not tell the size of a log.
 _RECORD_BYTES = 100
@@ -118,7 +119,7 @@ class LiveFiles:
             return encode_meta_properties(MetaProperties(0, self.cluster.cluster_id or None), "a running cluster")
         topic = self._partition_of(folder)[0] if name == _METADATA else ""
         if topic and any(self._all()[topic].topic_id):  # older brokers have none
-            return encode_partition_metadata(PartitionMetadata(_text_of(self._all()[topic].topic_id)))
+            return encode_partition_metadata(PartitionMetadata(format_uuid(self._all()[topic].topic_id)))
         raise StorageError(path, "open", "no such file in a running cluster", errno.ENOENT)
 
     def open(self, path: str, *, sealed: bool) -> FetchedView:
@@ -218,17 +219,13 @@ def _ends(
     return ListedLog(first, last, int(stable), 0 if last == first else size or estimate)  # type: ignore[arg-type]
 
 
-def _text_of(topic_id: bytes) -> str:
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
-
-
 def open_cluster(url: str, options: Mapping[str, Any]) -> tuple[LiveFiles, str]:
     """Return the file system of a cluster, and the path in it: ``kafka://HOST:PORT``, and perhaps a topic behind it.
 
     The URL is that of a cluster, of a topic, of a partition, or has a pattern for topics; options as of
     `pylogseg.live.settings.settings_of`. StorageError if the cluster cannot be reached, or refuses the login.
     """
-    host, _, inside = url.removeprefix(SCHEME).partition("/")
+    host, _, inside = url.removeprefix(CLUSTER_SCHEME).partition("/")
     settings = settings_of(host, options)
     name = inside.strip("/").partition("/")[0]
     files = LiveFiles(settings, _topics_in(name))

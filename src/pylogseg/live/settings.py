@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.format.files.properties import parse_properties
 
-SCHEME = "kafka://"
 #: Names a properties file for each cluster that is read without one.
 ENVIRONMENT = "PYLOGSEG_CLUSTER"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -95,7 +95,7 @@ def settings_of(host: str, options: Mapping[str, Any]) -> ClientSettings:
     """
     if "@" in host:
         raise RequestError(
-            f"{SCHEME}{host.rpartition('@')[2]}: a URL holds no user or password: name them in a properties file"
+            f"{CLUSTER_SCHEME}{host.rpartition('@')[2]}: a URL holds no user or password: name them in a properties file"
         )
     chosen = options.get("cluster") or os.environ.get(ENVIRONMENT) or {}
     given = dict(chosen) if isinstance(chosen, Mapping) else _read_file(os.fspath(chosen))
@@ -103,7 +103,9 @@ def settings_of(host: str, options: Mapping[str, Any]) -> ClientSettings:
     values = {_LIBRDKAFKA.get(name, name): _expand(str(value), where) for name, value in given.items()}
     servers = host or values.get("bootstrap.servers", "")
     if not servers:
-        raise RequestError(f"{SCHEME}: no address: write {SCHEME}HOST:PORT, or bootstrap.servers in {where}")
+        raise RequestError(
+            f"{CLUSTER_SCHEME}: no address: write {CLUSTER_SCHEME}HOST:PORT, or bootstrap.servers in {where}"
+        )
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
     mechanism = values.get("sasl.mechanism", "PLAIN").upper()
     if protocol not in PROTOCOLS:
@@ -172,5 +174,5 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or "]" in port:
         host, port = text, str(_PORT)
     if not port.isdecimal() or not 0 < int(port) < 1 << 16 or not host:
-        raise RequestError(f"{SCHEME}{text}: not of the form HOST:PORT")
+        raise RequestError(f"{CLUSTER_SCHEME}{text}: not of the form HOST:PORT")
     return host.strip("[]"), int(port)

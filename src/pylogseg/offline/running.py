@@ -18,13 +18,13 @@ from typing import NamedTuple
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
-from pylogseg.disk.tier.opening import SCHEME
 from pylogseg.env.beside import check_free
 from pylogseg.env.executor import Advance, Threads, Workload
 from pylogseg.env.file_errors import FULL
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import (
     FileKind,
@@ -167,7 +167,7 @@ def is_named(place: Target, options: Options) -> bool:
 
 def chosen_bytes(path: str, options: Options) -> int:
     """Bytes of the files in the chosen partitions' folders, for a bar of progress."""
-    if path.startswith(SCHEME):
+    if path.startswith(CLUSTER_SCHEME):
         return sum(part.size for part in open_dir(path).select(*options.choice.arguments))
     storage = options.storage
     chosen = chosen_in(Target.find_all(storage, path), options.choice)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, Partition, Segment, beside, fetched_from, uploaded_end
+from pylogseg.disk.disk import Disk, Partition, Segment, beside, fetched_from, is_cluster, uploaded_end
 from pylogseg.disk.listing import open_folder
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.errors import RequestError, StorageError, is_missing
@@ -303,7 +303,7 @@ class PlannedLogs:
 
     def transactions(self, part: Range) -> Transactions | None:
         """Return the transactions of a range's log, one object for all its ranges; None if they are not needed."""
-        if self._isolation_level != "read_committed" or hasattr(self._place(part)[0], "ends_of"):
+        if self._isolation_level != "read_committed" or is_cluster(self._place(part)[0]):
             return None
         found = self._transactions.get(part.folder)
         if found is None:

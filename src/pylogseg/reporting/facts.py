@@ -324,7 +324,7 @@ class DiskFact:
 
 @dataclass(frozen=True)
 class Since:
-    """What changed since an earlier report; each list has the worst first.
+    """The changes since an earlier report; each list has the worst first.
 
     The rows have the names of ``--json``: a column of both reports is ``endBefore`` and ``endAfter``.
     """

@@ -10,8 +10,6 @@ from pylogseg.env import urls
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import RequestError
 
-#: How the URL of a cluster begins.
-SCHEME = "kafka://"
 #: How the URL of a tier begins, before the plus sign: the layout of its objects.
 LAYOUTS = ("aiven", "localtier")
 
@@ -39,7 +37,7 @@ def file_system(
     `storage_options` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them. With
     `memory_map` files are mapped; RequestError if they are not on this machine.
     """
-    if os.fspath(path).startswith(SCHEME):
+    if os.fspath(path).startswith(urls.CLUSTER_SCHEME):
         if memory_map:
             urls.refuse_map(os.fspath(path))
         from pylogseg.live.files import open_cluster

@@ -13,12 +13,12 @@ from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.small_files import unknown_cluster
 from pylogseg.disk.target import NOT_A_TOPIC, Target, chosen_in, sizes_in
-from pylogseg.disk.tier.opening import SCHEME
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import is_within, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import (
@@ -99,7 +99,7 @@ def copy(
         If the disk fails, or a partition changes faster than it can be copied.
     """
     choice, count = PartitionChoice.of(topic, partition), job_count(jobs)
-    if os.fspath(source).startswith(SCHEME):
+    if os.fspath(source).startswith(CLUSTER_SCHEME):
         from pylogseg.offline.copying.from_cluster import copy_cluster
 
         given: Any = {"on_bytes": on_bytes, "on_partition": on_partition}

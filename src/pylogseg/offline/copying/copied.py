@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pylogseg.disk.notes import joined_lines
-from pylogseg.disk.tier.opening import SCHEME
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.format.columns import SPREAD, TableColumn, declare_columns, get_columns, line_type
 from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import count_text, size_text
@@ -48,7 +48,7 @@ class Copied(Outcome):
         True if the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
         is known to be missing.
     lacking : list of Finding
-        What is known to be missing from the source, and so from the copy; and damage that headers show.
+        Records known to be missing from the source, and so from the copy; and damage that headers show.
     """
 
     source: str
@@ -84,7 +84,9 @@ class Copied(Outcome):
         topics = {row.name.rpartition("-")[0] for row in self}
         yield from (f"not known: {doubt}" for doubt in joined_lines(self.doubts, topics))
         yield from (f"note: {note}" for note in joined_lines(self.notes, topics))
-        if rows and not self.dry_run and not self.source.startswith(SCHEME):  # each batch of a cluster was checked
+        if (
+            rows and not self.dry_run and not self.source.startswith(CLUSTER_SCHEME)
+        ):  # each batch of a cluster was checked
             yield "checksums of sealed segments were not computed: pylogseg verify does that"
         yield (
             f"{'would copy' if self.dry_run else 'copied'} {count_text(len(rows), 'partition')}, "

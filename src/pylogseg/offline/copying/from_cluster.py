@@ -22,6 +22,7 @@ from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.live.fetching import FetchedView
 from pylogseg.live.files import LiveFiles
+from pylogseg.log.directory import partition_of
 from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
@@ -112,12 +113,12 @@ class _ClusterCopy:
         """Yield the partitions that were copied."""
         for row in self._result:
             if row.state == "copied" and not row.is_damaged:
-                start = self._starts.get(_key_of(row.name), 0)
+                start = self._starts.get(partition_of(row.name), 0)
                 yield UnfinishedCopy(row, os.path.join(self._new.beside, row.name), start)
 
     def write_checkpoints(self) -> None:
         """Write where the copied logs start, and up to where they are committed."""
-        ends = {_key_of(row.name): row.log_end for row in self._result if row.state == "copied"}
+        ends = {partition_of(row.name): row.log_end for row in self._result if row.state == "copied"}
         starts = {key: start for key, start in self._starts.items() if start and key in ends}
         for kind, offsets in (
             (FileKind.LOG_STARTS, starts),
@@ -218,8 +219,3 @@ class _SegmentWriter:
 
     def _path(self, base: int) -> str:
         return os.path.join(self._folder, segment_file_name(base, FileKind.LOG))
-
-
-def _key_of(name: str) -> tuple[str, int]:
-    topic, _, number = name.rpartition("-")
-    return topic, int(number)
