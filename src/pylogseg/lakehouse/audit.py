@@ -127,7 +127,7 @@ def audit(
     offset : (int or None, int or None)
         Only this half-open range. Up to its end the table has to be complete.
     isolation_level
-        Of a reader that also writes tables; both levels give the same audit, which knows aborted records.
+        For readers that also serve `lake`; both levels give the same audit, which knows aborted records.
     complete : bool
         The table has to have all that is in the log: what is above its last offset is lost, not just not there yet.
     quick : bool

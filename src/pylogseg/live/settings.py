@@ -95,7 +95,8 @@ def settings_of(host: str, options: Mapping[str, Any]) -> ClientSettings:
     """
     if "@" in host:
         raise RequestError(
-            f"{CLUSTER_SCHEME}{host.rpartition('@')[2]}: a URL holds no user or password: name them in a properties file"
+            f"{CLUSTER_SCHEME}{host.rpartition('@')[2]}: "
+            "a URL holds no user or password: name them in a properties file"
         )
     chosen = options.get("cluster") or os.environ.get(ENVIRONMENT) or {}
     given = dict(chosen) if isinstance(chosen, Mapping) else _read_file(os.fspath(chosen))
