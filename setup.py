@@ -7,6 +7,7 @@ Switches, as environment variables:
 """
 
 import json
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from Cython import __version__ as cython_version
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 sanitize = os.environ.get("PYLOGSEG_SANITIZE", "")
 checks = os.environ.get("PYLOGSEG_CHECKS", "") == "1"
@@ -67,11 +69,26 @@ directives = {
     "embedsignature": True,
     "freethreading_compatible": True,
 }
+#: C that Cython adds to each module, such as memory views: compiled once, and imported by all of them.
+UTILITY = "pylogseg._native._cyutility"
+is_linux = sys.platform == "linux"
+cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count() or 1
+
 # A source distribution and the metadata need only the names of the files, not the work of Cython.
 if not {"sdist", "egg_info", "dist_info"}.intersection(sys.argv):
+    if is_linux:  # where a new process would run this file again, one after the other is translated
+        multiprocessing.set_start_method("fork", force=True)
     extensions = cythonize(
-        extensions, force=stale, include_path=["src"], compiler_directives=directives, emit_linenums=coverage
+        [*extensions, Extension(UTILITY, [f"src/{UTILITY.replace('.', '/')}.c"])],
+        nthreads=cores if is_linux else 0,
+        force=stale,
+        include_path=["src"],
+        compiler_directives=directives,
+        emit_linenums=coverage,
+        shared_utility_qualified_name=UTILITY,
     )
+    for extension in extensions:
+        extension.extra_compile_args, extension.extra_link_args = compile_args, link_args
 
 
 def bill_of_materials(version: str) -> dict[str, Any]:
@@ -108,6 +125,16 @@ def bill_of_materials(version: str) -> dict[str, Any]:
     }
 
 
+class SideBySide(build_ext):
+    """A build that compiles as many modules at a time as there are cores."""
+
+    def finalize_options(self) -> None:
+        """Fill in the number of modules, unless the caller chose one."""
+        super().finalize_options()
+        if self.parallel is None and sys.platform != "win32":
+            self.parallel = cores
+
+
 class Wheel(bdist_wheel):
     """A wheel that holds its bill of materials (PEP 770)."""
 
@@ -120,4 +147,4 @@ class Wheel(bdist_wheel):
         (folder / "pylogseg.cdx.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
 
 
-setup(ext_modules=extensions, cmdclass={"bdist_wheel": Wheel})
+setup(ext_modules=extensions, cmdclass={"bdist_wheel": Wheel, "build_ext": SideBySide})
