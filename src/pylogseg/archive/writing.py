@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -211,7 +211,7 @@ def write(
     check_place(store)  # before there is a lock in it
     with locked(store, "archive"):
         try:
-            return _Archiving(store, form, work, throttle, to_end, forget).run(paths, on_size, on_bytes)
+            return _Archiving(store, form, work, throttle, to_end, on_bytes, paths).run(forget, on_size)
         except StorageError as error:
             if not error.path.startswith(store.url):
                 raise
@@ -228,6 +228,8 @@ def _log_dirs_of(reader: Reader) -> list[str]:
 
 
 class _Archiving:
+    """One run: it looks at disks and archive, plans, uploads, looks again, and writes the point."""
+
     def __init__(
         self,
         store: ObjectStore,
@@ -235,94 +237,120 @@ class _Archiving:
         executor: Executor,
         throttle: Throttle | None,
         to_end: bool,
-        forget: Sequence[str],
+        on_bytes: Callable[[int], None] | None,
+        paths: Sequence[str | os.PathLike[str]],
     ) -> None:
         self._store, self._form, self._executor, self._throttle = store, form, executor, throttle
-        self._to_end, self._forget = to_end, forget
+        self._to_end, self._on_bytes, self._now_ms = to_end, on_bytes, time.time_ns() // 1_000_000
         self._names: list[PointName] = []  #: The points that there are.
         self._faults: list[str] = []  #: Of the archive.
+        self._seen = look(paths)
+        self._times = stamps(self._seen.disks)
+        self._around = Around(self._seen.disk, self._seen.clusters)
+        self._before = self._newest_point()
+        self._forgotten: set[Key] = set()  #: Partitions of the newest point that somebody lets go.
+        self._past: dict[Key, Past] = {}
+        self._lost: set[str] = set()  #: Objects of the newest point that the store lost, or that are rotten.
+        self._rotten: set[str] = set()  #: Those of them that a disk still has: this run uploads them again.
+        self._only_here: set[str] = set()  #: Rotten objects that no disk has any more.
+        self._written: dict[Key, WrittenPartition] = {}
+        self._unmarked: set[Key] = set()  #: Partitions of which nobody knows a high watermark.
+        self._above: tuple[CommitAboveEnd, ...] = ()
 
-    def run(
-        self,
-        paths: Sequence[str | os.PathLike[str]],
-        on_size: Callable[[int], None] | None,
-        on_bytes: Callable[[int], None] | None,
-    ) -> ArchiveResult:
-        store, now_ms = self._store, time.time_ns() // 1_000_000
-        seen = look(paths)
-        times = stamps(seen.disks)
-        before = self._before(seen)
-        partitions = () if before is None else before.partitions
-        forgotten = self._forgotten(seen, before)
-        listing = list_objects(store)
-        lost = lost_objects(store, listing, partitions)
-        rotten, only_here = rotten_objects(store, partitions, seen)
-        rotten -= lost
-        for name in rotten:
-            listing.remove(name)
-        lost |= rotten
-        past = {
-            key_of(each): Past(each, before.disks[each.disk].path, lost_segments(each, lost))
-            for each in partitions
-            if before is not None
-        }
-
-        around = Around(seen.disk, seen.clusters)
-
-        def plan(key: Key) -> PartitionPlan:
-            copies, of = seen.copies[key], past.get(key, Past())
-            for copy in copies:
-                settle_facts(copy, of.partition, seen)
-            made = planned(key, copies, seen, of, to_end=self._to_end)
-            if (how := made.needs_look(of.partition)) is None:
-                return made
-            for copy in copies:
-                look_for_lacks(copy, seen, around, how)
-            return planned(key, copies, seen, of, to_end=self._to_end) if any(c.lacks for c in copies) else made
-
-        plans = [plan(key) for key in sorted(seen.copies)]
+    def run(self, forget: Sequence[str], on_size: Callable[[int], None] | None) -> ArchiveResult:
+        self._look_at_archive(forget)
+        plans = [self._plan(key) for key in sorted(self._seen.copies)]
         if on_size is not None:
             on_size(sum(each.size for each in plans))
+        self._written = self._upload(plans)
+        self._look_again()
+        self._look_at_holes()
+        self._add_faults()
+        return self._write_point()
 
-        def upload_all(plans: Sequence[PartitionPlan]) -> dict[Key, WrittenPartition]:
-            nothing: dict[str, int] = {}
-            items = [
-                PartitionItem(
-                    each,
-                    past.get(each.key, Past()).partition,
-                    listing.segments.get(each.folder, nothing),
-                    listing.files.get(each.folder, nothing),
-                    frozenset(name for name in lost if name.startswith(f"{FILES}/{each.folder}/")),
-                )
-                for each in plans
-            ]
-            return self._uploaded(items, now_ms, on_bytes)
+    def _look_at_archive(self, forget: Sequence[str]) -> None:
+        """Take the ids of topics from the newest point, and find out which of its objects are lost or rotten."""
+        store, before = self._store, self._before
+        partitions = () if before is None else before.partitions
+        absent = []
+        if before is not None:
+            self._seen.take_ids(before)
+            absent = absent_partitions(self._seen, before)
+        self._forgotten = forgotten_keys(forget, absent, before)
+        self._listing = list_objects(store)
+        lost = lost_objects(store, self._listing, partitions)
+        rotten, self._only_here = rotten_objects(store, partitions, self._seen)
+        self._rotten = rotten - lost
+        for name in self._rotten:
+            self._listing.remove(name)
+        self._lost = lost | self._rotten
+        if before is not None:
+            self._past = {
+                key_of(each): Past(each, before.disks[each.disk].path, lost_segments(each, self._lost))
+                for each in partitions
+            }
 
-        written = upload_all(plans)
-        unmarked = {each.key for each in plans if each.is_unmarked}
-        above = self._above_end(seen, written, past, before)
+    def _plan(self, key: Key) -> PartitionPlan:
+        copies, past = self._seen.copies[key], self._past.get(key, Past())
+        for copy in copies:
+            settle_facts(copy, past.partition, self._seen)
+        plan = planned(key, copies, self._seen, past, to_end=self._to_end)
+        if (how := plan.needs_look(past.partition)) is None:
+            return plan
+        for copy in copies:
+            look_for_lacks(copy, self._seen, self._around, how)
+        if any(copy.lacks for copy in copies):
+            return planned(key, copies, self._seen, past, to_end=self._to_end)
+        return plan
+
+    def _upload(self, plans: Sequence[PartitionPlan]) -> dict[Key, WrittenPartition]:
+        nothing: dict[str, int] = {}
+        items = [
+            PartitionItem(
+                plan,
+                self._past.get(plan.key, Past()).partition,
+                self._listing.segments.get(plan.folder, nothing),
+                self._listing.files.get(plan.folder, nothing),
+                frozenset(name for name in self._lost if name.startswith(f"{FILES}/{plan.folder}/")),
+            )
+            for plan in plans
+        ]
+        self._unmarked = {plan.key for plan in plans if plan.is_unmarked}
+        return self._upload_items(items)
+
+    def _look_again(self) -> None:
+        """Upload what running brokers have noted meanwhile, where the first look was too early for a partition.
+
+        Records were committed before offsets beyond them, or before a cleaner removed others for them: their broker
+        notes it later.
+        """
+        seen, written = self._seen, self._written
+        self._above = self._commits_above_end(self._before)
         for _ in range(_MOST_LOOKS):
-            # Records were committed before offsets beyond them, or before a cleaner removed others for them: their
-            # broker notes it later.
-            late = {(each.topic, each.partition) for each in above}
+            late = {(each.topic, each.partition) for each in self._above}
             again = [
-                key for key, each in written.items() if each.is_overtaken or key in unmarked or (key[0], key[2]) in late
+                key
+                for key, each in written.items()
+                if each.is_overtaken or key in self._unmarked or (key[0], key[2]) in late
             ]
-            if not again or not seen.is_running or not _have_changed(seen, times):
+            if not again or not seen.is_running or not _have_changed(seen, self._times):
                 break
-            times = stamps(seen.disks)
+            self._times = stamps(seen.disks)
             overtaken = {key[0] for key in again if written[key].is_overtaken}
-            seen.look_at_marks(also_first=not (overtaken | {key[0] for key in unmarked}).isdisjoint(MARKED_FIRST))
-            again, around = sorted(key for key in again if key in seen.copies), Around(seen.disk, seen.clusters)
+            topics = overtaken | {key[0] for key in self._unmarked}
+            seen.look_at_marks(also_first=not topics.isdisjoint(MARKED_FIRST))
+            self._around = Around(seen.disk, seen.clusters)
+            again = sorted(key for key in again if key in seen.copies)
             for key in again:
                 partition = written[key].partition
-                past[key] = Past(partition, seen.disks[partition.disk].path)
-            plans = [plan(key) for key in again]
-            unmarked = {each.key for each in plans if each.is_unmarked}
-            for key, each in upload_all(plans).items():
-                written[key] = written[key].continued(each)
-            above = self._above_end(seen, written, past, None)
-        self._look_at_holes(seen, written)
+                self._past[key] = Past(partition, seen.disks[partition.disk].path)
+            for key, later in self._upload([self._plan(key) for key in again]).items():
+                written[key] = written[key].continued(later)
+            self._above = self._commits_above_end(None)
+
+    def _add_faults(self) -> None:
+        """Say what the point lacks."""
+        seen, written, before = self._seen, self._written, self._before
         several = Counter(key[::2] for key in written)
         self._faults += [
             f"{topic}-{number}: disks have {count} topics of this name: which one the cluster has, no metadata says"
@@ -330,64 +358,66 @@ class _Archiving:
             if count > 1
         ]
         if before is not None:
-            self._add_losses(seen, written, before, forgotten, lost)
+            self._add_losses(before)
         self._faults += [
-            f"{each.partition.name}: {store.name(name)}: `verify` found damage in it, and no disk has what was in it"
+            f"{each.partition.name}: {self._store.name(name)}: `verify` found damage in it, and no disk has what was"
+            " in it"
             for each in written.values()
-            for name in sorted(only_here.intersection(each.partition.objects))
+            for name in sorted(self._only_here.intersection(each.partition.objects))
         ]
         for log_dir, checkpoints in zip(seen.disk.log_dirs, seen.checkpoints, strict=True):
             seen.faults += file_faults(log_dir, checkpoints)
         seen.faults += id_faults(seen)
         for name, fault in find_lost_folders(seen, written):
             note = f"{name}: left out, as `--forget` said"
-            is_forgotten = name in {f"{key[0]}-{key[2]}" for key in forgotten} or (before and note in before.notes)
+            is_forgotten = name in {f"{key[0]}-{key[2]}" for key in self._forgotten}
+            is_forgotten = is_forgotten or (before is not None and note in before.notes)
             (seen.notes if is_forgotten else seen.faults).append(note if is_forgotten else fault)
         self._faults += seen.faults
-        point = self._readable(self._point(seen, written, now_ms, above, before))
+
+    def _write_point(self) -> ArchiveResult:
+        store, written = self._store, self._written
+        point = self._readable(self._point())
         new = [segment for each in written.values() for segment in each.new]
         if new:
             check_objects(store, new_objects(written.values()), "no point is written")
             flush_store(store)  # the objects are on the disk before the point that needs them
         note_points(store, [*self._names, point.name], is_written=False)
-        write_point(store, point, () if before is None else before.lists)
+        write_point(store, point, () if self._before is None else self._before.lists)
         note_points(store, [*self._names, point.name])
-        for name in rotten & point.objects.keys():  # each of these was uploaded again
+        for name in self._rotten & point.objects.keys():  # each of these was uploaded again
             forget_damage(store, name)
         size = sum(stored.size for segment in new for stored in segment.objects)
         faults = list(dict.fromkeys([*(f"{p.name}: {p.fault}" for p in point.partitions if p.fault), *point.faults]))
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
 
-    def _uploaded(
-        self, items: Sequence[PartitionItem], now_ms: int, on_bytes: Callable[[int], None] | None
-    ) -> dict[Key, WrittenPartition]:
+    def _upload_items(self, items: Sequence[PartitionItem]) -> dict[Key, WrittenPartition]:
         """Upload what partitions lack; the few small files of one that lacks nothing are no work for a worker."""
         is_here = isinstance(self._executor, Threads)
         with self._store.scratch() if is_here else contextlib.nullcontext() as scratch:
-            job = UploadJob(
-                self._store, self._form, scratch, self._throttle, now_ms, tuple(n.time_ms for n in self._names)
-            )
+            times_ms = tuple(name.time_ms for name in self._names)
+            job = UploadJob(self._store, self._form, scratch, self._throttle, self._now_ms, times_ms)
             work = functools.partial(write_partition, job)
             lacking = [each for each in items if each.plan.lacking]
             sizes = [each.plan.size for each in lacking]
-            load = Workload("pylogseg archive", sizes, on_bytes, self._store.folders)
+            load = Workload("pylogseg archive", sizes, self._on_bytes, self._store.folders)
             done = list(self._executor.map(work, lacking, load))
             done += INLINE.map(work, [each for each in items if not each.plan.lacking])
         return {each.key: each for each in done}
 
-    def _look_at_holes(self, seen: SeenCluster, written: Mapping[Key, WrittenPartition]) -> None:
+    def _look_at_holes(self) -> None:
         """Name the offsets that no batch has, where a look at all headers proves that they are missing."""
-        around = Around(seen.disk, seen.clusters)
-        for key, result in written.items():
+        seen, around = self._seen, Around(self._seen.disk, self._seen.clusters)
+        for key, result in self._written.items():
             if result.has_holes and not result.partition.fault:
                 for copy in seen.copies.get(key, ()):
                     look_for_lacks(copy, seen, around, Look.HEADERS)
                 lacks = [lack.text for copy in seen.copies.get(key, ()) for lack in copy.lacks if lack.is_known]
                 result.partition = replace(result.partition, fault=lacks[0] if lacks else "")
 
-    def _before(self, seen: SeenCluster) -> Point | None:
+    def _newest_point(self) -> Point | None:
         """Return the newest point; refuse a place that is no archive, or that of another cluster."""
-        store, of = self._store, read_mark(self._store)
+        store, seen, of = self._store, self._seen, read_mark(self._store)
         if of is None:
             check_place(store)
             store.create(MARK, mark_text(seen.cluster_id).encode())
@@ -414,10 +444,9 @@ class _Archiving:
                 self._faults.append(str(error))
         return None
 
-    def _above_end(
-        self, seen: SeenCluster, written: Mapping[Key, WrittenPartition], past: Mapping[Key, Past], before: Point | None
-    ) -> tuple[CommitAboveEnd, ...]:
+    def _commits_above_end(self, before: Point | None) -> tuple[CommitAboveEnd, ...]:
         """Return the committed offsets of groups that lie above the ends of their partitions."""
+        seen, written, past = self._seen, self._written, self._past
         ends = {(key[0], key[2]): each.partition.end_offset for key, each in written.items()}
         own = {key: each.partition for key, each in written.items() if key[0] == OFFSETS_TOPIC}
         if not own:
@@ -438,32 +467,19 @@ class _Archiving:
         found = [CommitAboveEnd(*each, ends[each[1:3]]) for each in commits if each[3] > ends.get(each[1:3], 2**63)]
         return tuple(sorted(found))
 
-    def _forgotten(self, seen: SeenCluster, before: Point | None) -> set[Key]:
-        """Return the partitions of the newest point that somebody lets go; take the ids that it has of topics."""
-        if before is not None:
-            seen.take_ids(before)
-        absent = [] if before is None else absent_partitions(seen, before)
-        return forgotten_keys(self._forget, absent, before)
-
-    def _add_losses(
-        self,
-        seen: SeenCluster,
-        written: dict[Key, WrittenPartition],
-        before: Point,
-        forgotten: Collection[Key],
-        lost: Collection[str],
-    ) -> None:
+    def _add_losses(self, before: Point) -> None:
         """Say what the newest point has, and the disks or the store have not any more.
 
         A partition that no disk has stays in the point as it was, with its objects.
         """
+        seen, written = self._seen, self._written
         for each in before.partitions:
             if (now := written.get(key_of(each))) is not None:
                 fault = now.partition.fault or shortening_fault(now.partition, each, before)
                 now.partition = replace(now.partition, fault=fault)
         kept = set[Key]()
         for each in absent_partitions(seen, before):
-            if (key := key_of(each)) in forgotten or key in written:
+            if (key := key_of(each)) in self._forgotten or key in written:
                 continue
             kept.add(key)
             absent = before.disks[each.disk]._replace(state="absent")
@@ -472,7 +488,7 @@ class _Archiving:
             fault = absence_fault(each, before, seen)
             written[key] = WrittenPartition(replace(each, fault=fault, disk=seen.disks.index(absent)))
         now_there = {key: each.partition for key, each in written.items()}
-        notes, faults = object_losses(lost, before, now_there, kept, self._store)
+        notes, faults = object_losses(self._lost, before, now_there, kept, self._store)
         seen.notes += notes
         self._faults += faults
 
@@ -499,12 +515,12 @@ class _Archiving:
         parse_point(point.text.encode(), at)
         return point
 
-    def _time_ms(self, now_ms: int) -> tuple[int, list[str]]:
+    def _time_ms(self) -> tuple[int, list[str]]:
         """Return the time of a new point, which is after that of the others, and what to say where a clock went back.
 
         The newest point is the one that was written last, whatever the clock says.
         """
-        newest = self._names[-1] if self._names else None
+        newest, now_ms = self._names[-1] if self._names else None, self._now_ms
         if newest is None or newest.time_ms < now_ms:
             return now_ms, []
         text = f"the clock says {iso_text(now_ms)}, which is not after point {newest.id}: the next one has its time"
@@ -512,14 +528,8 @@ class _Archiving:
             self._faults.append(f"{text}; correct the clock, or remove points of a time that has not come yet")
         return newest.time_ms + 1, [text]
 
-    def _point(
-        self,
-        seen: SeenCluster,
-        written: Mapping[Key, WrittenPartition],
-        now_ms: int,
-        above: tuple[CommitAboveEnd, ...],
-        before: Point | None,
-    ) -> Point:
+    def _point(self) -> Point:
+        seen, written, before = self._seen, self._written, self._before
         # Settings of each topic that the metadata has, also of one without any: so the next run knows a deletion.
         ids = {key[1]: key[0] for key in written}
         # An older copy of the metadata that does not have a topic yet never becomes the proof that it was deleted.
@@ -528,7 +538,7 @@ class _Archiving:
         else:
             there = set(seen.metadata.topic_ids.values())
             settings = {tid: dict(seen.metadata.of_topic(topic)) for tid, topic in ids.items() if tid in there}
-        time_ms, late = self._time_ms(now_ms)
+        time_ms, late = self._time_ms()
         damage = [text for each in written.values() for text in each.damage]
         faults = dict.fromkeys([*self._faults, *map(str, seen.unreadable), *damage])
         others = [*seen.notes, *faults, *(note for each in written.values() for note in each.notes)]
@@ -542,7 +552,7 @@ class _Archiving:
             tuple(written[key].partition for key in sorted(written)),
             settings,
             seen.not_seen(),
-            above,
+            self._above,
             notes,
             tuple(note for note in notes if note in faults),
         )
