@@ -44,9 +44,13 @@ $(VENV)/.test $(VENV)/.check $(VENV)/.free $(VENV)/.lint $(VENV)/.bench $(VENV)/
 
 demo: $(VENV)/.demo  ## build, install, and read a broker's directory
 	$(BIN)/pylogseg ls $(DATA)
-	$(BIN)/pylogseg verify $(DATA)
-	$(BIN)/pylogseg stats $(DATA)
-	$(BIN)/pylogseg cat $(DATA) txn-a-0 --limit 5
+	$(BIN)/pylogseg verify $(DATA) txn-a
+	$(BIN)/pylogseg cat $(DATA) txn-a-0 --isolation-level read_committed --limit 2
+	@printf '%s\n' '' 'Try next, with a log directory, a backup or kafka://HOST:PORT in place of $(DATA):' \
+	  '  $(BIN)/pylogseg stats $(DATA)' \
+	  '  $(BIN)/pylogseg verify $(DATA)' \
+	  '  $(BIN)/pylogseg grep committed $(DATA) --limit 3' \
+	  '  $(BIN)/pylogseg --help'
 
 spark-env: $(VENV)/.spark  ## build, and install with Spark (examples/spark_topics.py, docs/spark.md)
 
