@@ -34,6 +34,7 @@ from pylogseg.inspect.verify.findings import Finding
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
 from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.log.recovery_report import Action, LoadReport
+from pylogseg.offline.aligned_result import AlignedDifference, AlignedDifferences, AlignedRange
 from pylogseg.offline.comparing import Difference, Differences, DifferentRange
 from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import PartitionCopy
@@ -47,6 +48,8 @@ LINES: dict[str, type] = {
     "offline partition": PartitionResult, "offline summary": Result,
     "copy partition": PartitionCopy, "copy summary": Copied,
     "diff partition": Difference, "diff summary": Differences, "diff range": DifferentRange,
+    "diff aligned partition": AlignedDifference, "diff aligned summary": AlignedDifferences,
+    "diff aligned range": AlignedRange,
     "audit partition": PartitionAudit, "audit summary": Audit, "audit range": AuditRange,
     "lake table": LakeTable, "archive run": ArchiveResult, "archive prune": Pruned, "archive point": PointHead,
     "archive status": NewestPoint,

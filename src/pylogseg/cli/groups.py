@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
 
 import click
@@ -55,6 +56,8 @@ If one GROUP is named here, the file has no column for the group.
 offsets: each offset becomes that of the same record there (key, value, timestamp
 and headers), or the one after the record that the group read last. Offsets that
 cannot be mapped are listed, and the exit code is 1.
+--map-to FILE takes the map that "diff --by-content --map FILE" made: an offset
+without a record becomes that of the next record, one behind the map is listed.
 
 \b
 Exit codes: 0 success; 1 records were left out, damaged or written by a newer
@@ -94,6 +97,8 @@ _MAPPED: Headings = {
     "TOPIC": "topic",
     "PARTITION": "partition",
     "CURRENT-OFFSET": "offset",
+    "MAPPED-TOPIC": "mappedTopic",
+    "MAPPED-PARTITION": "mappedPartition",
     "MAPPED-OFFSET": "mappedOffset",
     "REASON": "reason",
 }
@@ -128,8 +133,9 @@ _MEMBERS: Headings = {
 @click.option("--overwrite", is_flag=True, help="Replace the FILE of --export if it exists.")
 @click.option(
     "--map-to",
-    metavar="DIR",
-    help="Find the offsets of another cluster's copy of the topics, by the records; print them, or --export them.",
+    metavar="DIR|FILE",
+    help="Find the offsets of another cluster's copy of the topics, by the records or by a map of offsets; print them, "
+    "or --export them.",
 )
 def groups(
     arguments: tuple[str, ...],
@@ -243,12 +249,18 @@ def _export(state: ClusterState, names: list[str], path: str) -> None:
 def _map(state: ClusterState, names: list[str], other: str, path: str | None, as_json: bool) -> None:
     """Print offsets as they are on another cluster, or write them; what cannot be mapped is named on stderr."""
     rows_of(state, "groups", names, "group")
-    disk = open_dir(other)
-    if path is not None:
-        check_output(Path(path), disk)
-    there = cluster_state(disk)
-    rows = state.map_offsets(there, set(names) or None).to_pylist()
-    kept = [row | {"offset": row["mappedOffset"]} for row in rows if row["reason"] is None]
+    there: ClusterState | None = None
+    if not os.path.isfile(other):
+        disk = open_dir(other)
+        if path is not None:
+            check_output(Path(path), disk)
+        there = cluster_state(disk)
+    rows = state.map_offsets(other if there is None else there, set(names) or None).to_pylist()
+    kept = [
+        row | {"topic": row["mappedTopic"], "partition": row["mappedPartition"], "offset": row["mappedOffset"]}
+        for row in rows
+        if row["reason"] is None
+    ]
     if path is None:
         print_rows(rows, _MAPPED, as_json)
     else:
@@ -256,9 +268,9 @@ def _map(state: ClusterState, names: list[str], other: str, path: str | None, as
         say(f"{path}: {count_text(len(kept), 'offset')}")
         for row in (row for row in rows if row["reason"] is not None):
             common.complain(f"{row['group']}, {row['topic']}-{row['partition']}, {row['offset']}: {row['reason']}")
-    for note in there.notes:
+    for note in there.notes if there else ():
         common.complain(note)
-    common.end_with(len(kept) < len(rows) or there.notes.has_damage)
+    common.end_with(len(kept) < len(rows) or (there is not None and there.notes.has_damage))
 
 
 def _write(rows: list[Row], names: list[str], path: str) -> None:

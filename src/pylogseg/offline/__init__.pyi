@@ -1,5 +1,6 @@
 from pylogseg.offline.compacting import compact as compact
 from pylogseg.offline.comparing import diff as diff
+from pylogseg.offline.comparing_content import diff_by_content as diff_by_content
 from pylogseg.offline.copying.command import copy as copy
 from pylogseg.offline.deleting_records import delete_records as delete_records
 from pylogseg.offline.merging.command import merge as merge

@@ -336,7 +336,7 @@ def diff(
     if len({*selections}) > 1 or len({side.reading for side in readers}) > 1:
         raise RequestError("diff got two readers of other records: make both with the same options")
     _, choice, selection, reading, _ = (readers or sides)[0]
-    pairs = _pairs(*_logs_of_sides(sides, choice, selection.from_log_start, has_two=len(readers) > 1))
+    pairs = pair_logs(*_logs_of_sides(sides, choice, selection.from_log_start, has_two=len(readers) > 1))
     offset = selection.offsets.absolute(FROM_THE_END)
     selection = replace(selection, topics=(), partitions=(), offsets=OffsetRange())
     selection = replace(selection, latest=mode == "latest", latest_memory_bytes=memory_bytes)
@@ -385,7 +385,8 @@ def _logs(disk: Disk, choice: PartitionChoice, from_log_start: bool) -> list[Log
     return logs_of(disk, from_log_start=from_log_start)
 
 
-def _pairs(left: Sequence[LogFiles], right: Sequence[LogFiles]) -> list[_Pair]:
+def pair_logs(left: Sequence[LogFiles], right: Sequence[LogFiles]) -> list[_Pair]:
+    """Return the logs of both sides by names; RequestError for a name that one side has twice."""
     if len(left) == len(right) == 1:
         return [(left[0].name, left[0], right[0])]
     a, b = ({log.name: log for log in logs} for logs in (left, right))
@@ -478,7 +479,7 @@ class Side:
     def fill(self) -> bool:
         """Have records, unless the log is at its end."""
         while self._columns is None and (given := next(self._given, None)) is not None:
-            columns = _in_order(given, self.end_offset)
+            columns = in_ascending_order(given, self.end_offset)
             if len(columns):
                 self._columns = columns
                 self.records += len(columns)
@@ -499,7 +500,7 @@ class Side:
         return columns.take(slice(0, count)) if count else None
 
 
-def _in_order(columns: RecordColumns, least: int) -> RecordColumns:
+def in_ascending_order(columns: RecordColumns, least: int) -> RecordColumns:
     """Return records with ascending offsets; if damage made them descend (a gap), the first of each offset counts."""
     if len(columns) and columns.offset[0] >= least and (columns.offset[1:] > columns.offset[:-1]).all():
         return columns

@@ -25,7 +25,8 @@ from pylogseg.values.internal.cut_off import AsOf, CutOff
 from pylogseg.values.internal.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.values.internal.image import Image
 from pylogseg.values.internal.lag import Unread, first_unread, newest_timestamp
-from pylogseg.values.internal.mapping import MAPPED, map_offsets
+from pylogseg.values.internal.mapping import MAPPED, map_by_runs, map_offsets
+from pylogseg.values.internal.mirror_map import read_map
 from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, topic_names, with_lags
 from pylogseg.values.internal.remote import REMOTE_SEGMENTS, remote_table
@@ -143,25 +144,27 @@ class ClusterState:
         log, end = self._ends.log(topic, partition), self.ends(topic, partition)
         return None if log is None or end is None else newest_timestamp(log, end)
 
-    def map_offsets(self, other: ClusterState, groups: Collection[str] | None = None) -> pa.Table:
+    def map_offsets(self, other: ClusterState | Path, groups: Collection[str] | None = None) -> pa.Table:
         """Find committed offsets on another cluster's copy of the topics, by the records.
 
         Parameters
         ----------
-        other : ClusterState
+        other : ClusterState or path
             The other cluster. Its topics have the same names, and records with the same key, value, timestamp and
-            headers; offsets may differ, as behind MirrorMaker.
+            headers; offsets may differ, as behind MirrorMaker. Or the path of a map that `diff --by-content` wrote.
         groups : collection of str, optional
             Only these.
 
         Returns
         -------
         pyarrow.Table
-            The columns group, topic, partition, offset, mappedOffset and reason: why there is none. Damage on
-            either side is in `notes`.
+            The columns group, topic, partition, offset, mappedTopic, mappedPartition, mappedOffset and reason: why
+            there is none. Damage on either side is in `notes`.
 
         Raises
         ------
+        RequestError
+            If the file is no map.
         CorruptionError
             If the cluster's metadata is damaged.
         StorageError
@@ -169,8 +172,11 @@ class ClusterState:
         """
         rows = [row for row in self.rows("group_offsets") if row["offset"] is not None]
         chosen = [row for row in rows if groups is None or row["group"] in groups]
-        mapped, gaps = map_offsets(chosen, self._ends, other._ends)
-        self.notes.add_damage(*gaps)
+        if isinstance(other, ClusterState):
+            mapped, gaps = map_offsets(chosen, self._ends, other._ends)
+            self.notes.add_damage(*gaps)
+        else:
+            mapped = map_by_runs(chosen, read_map(os.fspath(other)))
         return pa.Table.from_pylist(mapped, MAPPED)
 
     @cached_property

@@ -7,7 +7,7 @@ group goes on with it. Where it does not have it (yet), the group goes on behind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,16 +18,22 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import LENIENT
+from pylogseg.values.internal.mirror_map import MirrorRuns
 from pylogseg.values.internal.offsets import OFFSETS, PartitionEnds
 
 _Row = dict[str, Any]
 MAPPED = pa.schema(
     [
         *(OFFSETS.field(name) for name in ("group", "topic", "partition", "offset")),
+        pa.field("mappedTopic", pa.string()),
+        pa.field("mappedPartition", pa.int32()),
         pa.field("mappedOffset", pa.int64()),
         pa.field("reason", pa.string()),
     ]
 )
+
+
+_STALE = "it is of a topic that was deleted since"
 
 
 class Identity(NamedTuple):
@@ -63,10 +69,28 @@ def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds)
             continue
         sides = _Side(logs[0], ends[0], gaps), _Side(logs[1], ends[1], gaps)
         answers = _map_partition({row["offset"] for row in listed if not row["stale"]}, *sides)
-        stale = _failed("it is of a topic that was deleted since")
-        found += [row | (stale if row["stale"] else answers[row["offset"]]) for row in listed]
+        stale = _failed(_STALE)
+        place = {"mappedTopic": topic, "mappedPartition": partition}
+        found += [row | place | (stale if row["stale"] else answers[row["offset"]]) for row in listed]
     found.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
     return found, list(dict.fromkeys(gaps))
+
+
+def map_by_runs(rows: Iterable[_Row], runs: Mapping[tuple[str, int], MirrorRuns]) -> list[_Row]:
+    """Find the committed offsets of groups by a map of offsets; return rows as `map_offsets` does."""
+    return [row | _by_runs(row, runs.get((row["topic"], row["partition"]))) for row in rows]
+
+
+def _by_runs(row: _Row, runs: MirrorRuns | None) -> _Row:
+    if row["stale"]:
+        return _failed(_STALE)
+    if runs is None:
+        return _failed("the map has no such partition")
+    offset = runs.translate(row["offset"])
+    if offset is None:
+        return _failed(f"the map ends at offset {int(runs.runs['last'][-1])}: the mirror has no record behind it yet")
+    topic, _, number = runs.target.rpartition("-")
+    return _done(offset) | {"mappedTopic": topic, "mappedPartition": int(number)}
 
 
 def _failed(reason: str) -> _Row:
