@@ -30,8 +30,11 @@ def name_lacks(result: Result, known: list[Finding]) -> None:
     for part in result:
         before = by_name.get(part.name, [])
         left = before if result.dry_run else _left(part, before)
-        if "offsetsMissing" in part.numbers and part.log_end is not None:  # it counts what is missing below the end
-            part.numbers["offsetsMissing"] += sum(_count_from(finding, part.log_end) for finding in left)
+        if "offsetsMissing" in part.numbers and part.log_end is not None:
+            # It counts what is missing below the end, and what was removed there.
+            removed = [action.next_offset or 0 for action in part.report.actions if action.is_damage]
+            counted = max([part.log_end, *removed])
+            part.numbers["offsetsMissing"] += sum(_count_from(finding, counted) for finding in left)
         result.lacking += left
 
 

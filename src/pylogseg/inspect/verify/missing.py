@@ -125,15 +125,20 @@ class Missing(NamedTuple):
 
 
 def gaps_of(reports: Sequence[SegmentReport], log_start_offset: int = 0) -> list[Missing]:
-    """Return the ranges of offsets that are missing above the log start offset; damage is reported elsewhere."""
+    """Return the ranges of offsets that are missing above the log start offset; damage is reported elsewhere.
+
+    A range before a batch that lies above the next segment is none: the batch has a wrong offset.
+    """
     found: list[Missing] = []
     before: SegmentReport | None = None
-    for report in reports:
+    for report, following in zip(reports, [*reports[1:], None], strict=False):
         where = "before the first batch of this segment"
         first = report.base_offset if before is None else before.next_offset
         if (before is None or before.is_end_known) and not report.begins_damaged and report.first_offset > first:
             found.append(Missing(first, report.first_offset, report.path, where))
-        found += [Missing(first, end, report.path, "between batches") for first, end in report.missing]
+        limit = None if following is None else following.base_offset
+        inside = [(first, end) for first, end in report.missing if limit is None or end <= limit]
+        found += [Missing(first, end, report.path, "between batches") for first, end in inside]
         before = report
     return [gap._replace(first=max(gap.first, log_start_offset)) for gap in found if gap.end > log_start_offset]
 

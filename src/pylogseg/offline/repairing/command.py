@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +85,8 @@ def repair(
     Returns
     -------
     Result
-        ``numbers`` of a result: ``gaps``, ``gapBytes``, ``offsetsMissing`` as far as it is known, and with `other`
-        ``offsetsFromOthers``.
+        ``numbers`` of a result: ``gaps``, ``gapBytes``, ``offsetsMissing`` as far as it is known, of good batches that
+        go behind damage too, and with `other` ``offsetsFromOthers``.
     """
     shared = Options.of(options)
     disk = None if other is None else OtherDisk(os.fspath(other), shared.storage)
@@ -118,12 +118,14 @@ def repair(
 def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
     result.rows = [_row(result.name, gap) for gap in repairer.gaps]
     left = [gap for gap in repairer.gaps if gap not in repairer.healed]
-    missing = {(gap.first_offset, gap.next_offset) for gap in [*left, *repairer.missing] if gap.next_offset is not None}
+    removed = [action for action in result.report.actions if action.is_damage and action.first_offset is not None]
+    lost = [(gap.first_offset, gap.next_offset) for gap in [*left, *repairer.missing]]
+    lost += [(action.first_offset or 0, action.next_offset) for action in removed]
     healed = {(gap.first_offset, end) for gap, end in repairer.healed.items() if gap not in repairer.cleaned}
     result.numbers = {
         "gaps": len(repairer.gaps),
         "gapBytes": sum(gap.end_position - gap.position for gap in repairer.gaps),
-        "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
+        "offsetsMissing": _count_offsets((first, end) for first, end in lost if end is not None),
         **({} if repairer.other is None else {"offsetsFromOthers": sum(end - first for first, end in healed)}),
     }
     result.loses_records |= result.report.is_damage
@@ -131,6 +133,15 @@ def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
     result.notes = [*dict.fromkeys(result.notes), *repairer.notes()]
     if not result.report.actions:
         result.state = "unchanged"
+
+
+def _count_offsets(ranges: Iterable[tuple[int, int]]) -> int:
+    """Return how many offsets are in half-open ranges, each once."""
+    count, reached = 0, 0
+    for first, end in sorted(ranges):
+        count += max(end - max(first, reached), 0)
+        reached = max(reached, end)
+    return count
 
 
 def _row(name: str, gap: Gap) -> dict[str, Any]:
@@ -214,7 +225,7 @@ class _Repairer:
                 raise foreign[0].as_error()
         ends = [*bases[1:], None][: len(bases)]
         self._ask_other([(gap, end) for found, end in zip(surveys, ends, strict=False) for gap in found.gaps])
-        surveys = self._fill_holes(bases, surveys)
+        surveys = self._end_last(self._fill_holes(bases, surveys))
         for number, (base, found, end) in enumerate(zip(bases, surveys, ends, strict=True)):
             alarms = [gap for gap in found.gaps if gap.is_damage]
             cuts = (
@@ -226,7 +237,11 @@ class _Repairer:
                 continue
             with self._opened(base) as segment:
                 if cuts:
-                    found = self._cut(segment, found, cuts[0], bases[number + 1 :])
+                    behind = [
+                        (other, self._end_of(there, following))
+                        for other, there, following in list(zip(bases, surveys, ends, strict=True))[number + 1 :]
+                    ]
+                    found = self._cut(segment, found, cuts[0], end, behind)
                 if any(gap.is_damage for gap in found.gaps):
                     self._rewrite(segment, found, end)
             if cuts:
@@ -262,6 +277,19 @@ class _Repairer:
             self.gaps = [each for each in self.gaps if each not in surveys[number].gaps or each in behind] + [gap]
             self._heal(gap, end, is_last=gap.next_offset is None)
         return made
+
+    def _end_last(self, surveys: list[Survey]) -> list[Survey]:
+        """Let damage at the end of the log reach as far as its checkpoints say that the log went."""
+        end = self._noted_end()
+        if not surveys or not end:
+            return surveys
+        ended = {
+            gap: gap._replace(next_offset=end)
+            for gap in surveys[-1].gaps
+            if gap.next_offset is None and gap.is_damage and gap not in self.healed and gap.first_offset < end
+        }
+        self.gaps = [ended.get(gap, gap) for gap in self.gaps]
+        return [*surveys[:-1], surveys[-1]._replace(gaps=[ended.get(gap, gap) for gap in surveys[-1].gaps])]
 
     def _noted_end(self) -> int:
         """How far the log went, by the checkpoints of its directory; 0 if they do not say."""
@@ -301,28 +329,41 @@ class _Repairer:
         finally:
             segment.close_handles()
 
-    def _cut(self, segment: LogSegment, found: Survey, gap: Gap, behind: list[int]) -> Survey:
-        """Let the log end where a gap begins; what is left of the segment."""
-        for base in reversed(behind):
-            self._drop(base)
+    def _cut(
+        self, segment: LogSegment, found: Survey, gap: Gap, end: int | None, behind: list[tuple[int, int | None]]
+    ) -> Survey:
+        """Let the log end where a gap begins; what is left of the segment.
+
+        `behind` has the base offsets of the segments behind it, with their ends as far as they are known.
+        """
+        for base, end_offset in reversed(behind):
+            self._drop(base, end_offset)
         at = gap.position
         loss = of_tail(segment.log, at, gap.first_offset, is_last=not behind)
         reason = loss.reason if loss.is_damage else gap.reason
-        action = Action(ActionKind.CUT, gap.path, reason, True, at, segment.size, gap.first_offset, loss.next_offset)
+        last = self._end_of(found, end)
+        action = Action(ActionKind.CUT, gap.path, reason, True, at, segment.size, gap.first_offset, last)
         self._report(action, segment.log)
         segment.log.truncate(at)
         segment.log.sync()
         runs = [(start, min(end, at)) for start, end in found.runs if start < at]
         return Survey([each for each in found.gaps if each.position < at], runs)
 
-    def _drop(self, base: int) -> None:
+    def _end_of(self, survey: Survey, end: int | None) -> int | None:
+        """Return where a segment ends: where the next one begins, or as far as its batches and checkpoints go."""
+        if end is not None:
+            return end
+        reached = max(self._noted_end(), 0 if survey.offsets is None else survey.offsets[1])
+        return reached or None
+
+    def _drop(self, base: int, end_offset: int | None) -> None:
         """Remove a segment after one that will be cut; the load removes what lies beside it."""
         part = self._part
         path = part.storage.join(part.folder, segment_file_name(base, FileKind.LOG))
         file = part.storage.open_log(path)
         try:
             reason = "it comes after a segment that lost bytes"
-            action = Action(ActionKind.DROPPED, path, reason, file.size > 0, 0, file.size, base, None)
+            action = Action(ActionKind.DROPPED, path, reason, file.size > 0, 0, file.size, base, end_offset)
             self._report(action, file)
         finally:
             file.close()

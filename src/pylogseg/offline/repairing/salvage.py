@@ -67,7 +67,8 @@ def survey(
     chosen = np.delete(chosen, list(refused))
     gaps += [_gap(file, rows, row, GapKind.ORDER, _misplaced(rows, row, chosen)) for row in left_out.tolist()]
     kept = rows[chosen]
-    gaps = [_with_offsets(file, gap, kept, base_offset) for gap in sorted(gaps, key=lambda gap: gap.position)]
+    gaps.sort(key=lambda gap: gap.position)
+    gaps = [_with_offsets(file, gap, kept, base_offset, end_offset) for gap in gaps]
     return Survey(gaps, _runs(kept), (int(kept.base_offset[0]), int(kept.last_offset[-1]) + 1) if len(kept) else None)
 
 
@@ -271,12 +272,12 @@ def _misplaced(rows: BatchTable, row: int, chosen: npt.NDArray[np.intp]) -> str:
     return f"a batch of offsets {first} to {last} does not fit in between those around it"
 
 
-def _with_offsets(file: AppendFile, gap: Gap, kept: BatchTable, base_offset: int) -> Gap:
-    """The gap with the offsets that the batches around it, which are kept, leave open."""
+def _with_offsets(file: AppendFile, gap: Gap, kept: BatchTable, base_offset: int, end_offset: int | None) -> Gap:
+    """The gap with the offsets that the batches around it, which are kept, and the next segment leave open."""
     behind = int(np.searchsorted(kept.position, gap.position))
     first = int(kept.last_offset[behind - 1]) + 1 if behind else base_offset
     if behind == len(kept):
-        return gap._replace(first_offset=first, next_offset=None)
+        return gap._replace(first_offset=first, next_offset=end_offset)
     following = kept[behind : behind + 1]
     is_wrapper = following.magic[0] < 2 and following.codec[0]  # which tells its first offset only when it is opened
     position, size = int(following.position[0]), int(following.size[0])
