@@ -85,9 +85,14 @@ class Writers:
                 self._producers.pop((writer, codec), None)
                 del error
         limit = time.monotonic() + 3
-        for (writer, _), producer in self._producers.items():
-            if writer != "transactional":
+        for (writer, codec), producer in list(self._producers.items()):
+            if writer == "transactional":
+                continue
+            try:
                 producer.flush(max(limit - time.monotonic(), 0.1))
+            except (KafkaException, SystemError):  # an idempotent one whose batches an election has cut off
+                self.counts["producers given up"] += 1
+                self._producers.pop((writer, codec))
 
     def close(self) -> None:
         for producer in self._producers.values():
