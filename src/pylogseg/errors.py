@@ -20,6 +20,7 @@ EXTRAS = {
     "polars": ("polars>=1.32",),
     "tier": ("cryptography>=42", "pycryptodome>=3.20"),
     "sql": ("duckdb>=1.5.6",),
+    "msk": ("aws-msk-iam-sasl-signer-python>=1.0.2",),
     "spark": ("pyspark>=4.0", "pandas>=2.2,<3"),
 }
 

@@ -65,6 +65,7 @@ EDGES = {
     "click": re.compile(r"cli(\..*)?"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
+    "aws_msk_iam_sasl_signer": re.compile(r"live\.msk"),
     "cryptography": re.compile(r"disk\.tier\.keys"),
     "Crypto": re.compile(r"disk\.tier\.keys"),
     "pyspark": re.compile(r"spark(\..*)?"),
@@ -291,6 +292,7 @@ def test_dependencies() -> None:
         "Crypto",
         "deltalake",
         "pyiceberg",
+        "aws_msk_iam_sasl_signer",
         "typing_extensions",
     }
     assert imported - sys.stdlib_module_names - extra == declared

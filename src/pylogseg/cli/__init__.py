@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from pylogseg._version import __version__
-from pylogseg.cli.streams import Shown, forget_output, say
+from pylogseg.cli.streams import PrintedWarnings, Shown, forget_output, say
 from pylogseg.env.garbage import imported
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
@@ -98,6 +98,8 @@ A closed pipe (| head) is not an error.
 """
 
 
+#: One handler for all calls in a process: logging prints a warning once for each.
+_WARNINGS = PrintedWarnings(logging.WARNING)
 #: Operations of a `StorageError` that do not write.
 _READING = ("read", "open", "list", "stat")
 
@@ -243,6 +245,7 @@ def shell(verbose: bool, cluster: str | None) -> None:
         os.environ["PYLOGSEG_CLUSTER"] = os.path.abspath(cluster)  # also for worker processes
     # The commands report gaps; without a handler, logging would print them a second time.
     logging.getLogger("pylogseg").addHandler(logging.NullHandler())
+    logging.getLogger("pylogseg.live").addHandler(_WARNINGS)
 
 
 def main() -> None:

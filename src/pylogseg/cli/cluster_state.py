@@ -16,6 +16,7 @@ from pylogseg.cli.outputs import check_output
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.tier.opening import is_tier
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
@@ -25,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FEW = 12
 _OTHERS = "its partitions may be on the disks of other brokers"
 _IN_NO_TIER = "brokers upload no compacted topic and none of their own: name a broker's log directory"
+_IN_NO_ANSWER = "the cluster has none yet, or does not show it to this user, who needs Describe and Read on it"
 _ELSEWHERE = {METADATA_TOPIC: "it is on the disks of controllers"}
 
 
@@ -77,6 +79,8 @@ def opened(
     common.report_notes(disk, from_log_start=topic != METADATA_TOPIC)
     if not any(partition.topic == topic and not partition.state for partition in disk.partitions):
         elsewhere = _IN_NO_TIER if any(map(is_tier, [*paths, *either])) else _ELSEWHERE.get(topic, _OTHERS)
+        if any(path.startswith(CLUSTER_SCHEME) for path in [*paths, *either]) and topic != METADATA_TOPIC:
+            elsewhere = _IN_NO_ANSWER
         missing = f"{', '.join([*paths, *either])}: no {topic} here: {elsewhere}"
         if is_needed:
             raise RequestError(missing)

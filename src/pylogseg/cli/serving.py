@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.streams import say
+from pylogseg.cli.streams import PrintedWarnings, say
 from pylogseg.env.interrupts import answered
 from pylogseg.env.remote import without_login
 from pylogseg.format.escape import printable
@@ -59,13 +59,6 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-class _Printing(logging.Handler):
-    """Prints what the server warns of."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        common.complain(printable(record.getMessage()))
-
-
 def options(function: _F) -> _F:
     for each in reversed(_OPTIONS):
         function = each(function)
@@ -93,7 +86,7 @@ def _users_of_environment() -> dict[str, str] | None:
 
 def run(made: Callable[[], Server], where: str) -> None:
     """Start a server and wait for its end; `where` says what it serves."""
-    logging.getLogger("pylogseg.server").addHandler(_Printing(logging.WARNING))
+    logging.getLogger("pylogseg.server").addHandler(PrintedWarnings(logging.WARNING))
     signal.signal(signal.SIGTERM, _interrupt)
     server: Server | None = None
     try:

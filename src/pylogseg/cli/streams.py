@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import sys
@@ -68,3 +69,10 @@ def forget_unread() -> None:
         return
     if not waiting.poll(0):
         forget_output()
+
+
+class PrintedWarnings(logging.Handler):
+    """Prints warnings of a logger on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"pylogseg: {printable(record.getMessage())}", err=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import StorageError
 from pylogseg.format.messages import codes
+from pylogseg.live import idle
 from pylogseg.live.connection import (
     LEADER_EPOCH,
     LIST_OFFSETS,
@@ -95,7 +96,6 @@ class Cluster:
         self.cluster_id = ""
         self._lock = threading.Lock()
         self._nodes: dict[int, tuple[str, int]] = {}
-        self._idle: dict[int | None, list[BrokerConnection]] = {}
 
     def __reduce__(self) -> Any:
         return Cluster, (self.settings,)
@@ -116,10 +116,10 @@ class Cluster:
 
     def take(self, node: int | None) -> BrokerConnection:
         """Return an idle connection to a node, or a new one, for `give` or `BrokerConnection.close`."""
+        link = idle.take_kept((self.settings, node))
+        if link is not None:
+            return link
         with self._lock:
-            idle = self._idle.get(node)
-            if idle:
-                return idle.pop()
             addresses = [self._nodes[node]] if node is not None and node in self._nodes else []
         failure: StorageError | None = None
         for host, port in addresses or self.settings.servers:
@@ -131,8 +131,7 @@ class Cluster:
 
     def give(self, node: int | None, link: BrokerConnection) -> None:
         """Keep a connection without requests under way for the next who needs one."""
-        with self._lock:
-            self._idle.setdefault(node, []).append(link)
+        idle.keep((self.settings, node), link)
 
     def again(self, path: str, operation: str, attempt: Callable[[], _T]) -> _T:
         """Return what an attempt returns; it is made again while its error may end by itself.

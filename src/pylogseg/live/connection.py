@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import struct
+import time
 from typing import Any
 
 from pylogseg.errors import StorageError
@@ -17,6 +19,8 @@ FETCH, LIST_OFFSETS, METADATA, HANDSHAKE, VERSIONS, LEADER_EPOCH, LOG_DIRS, AUTH
 TIMEOUT_S = 30.0
 #: The answer to a fetch is below 55 MiB, unless one batch is larger; no batch has more than this.
 _MOST_BYTES = 1 << 30
+#: Of the time that a login is good for, after which another one begins.
+_LIFETIME_PART = 0.85
 _INT32 = struct.Struct(">i")
 
 
@@ -31,18 +35,17 @@ class BrokerConnection:
         self.name = f"kafka://{host}:{port}"
         self._settings, self._correlation = settings, 0
         self._sent: list[tuple[int, int, int]] = []
+        self._login_until = math.inf  #: From then on the broker wants another login (KIP-368).
         context = settings.make_tls()
         try:
             self._socket = socket.create_connection((host, port), TIMEOUT_S / 3)
-            self._socket.settimeout(TIMEOUT_S)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if context is not None:
-                self._socket = context.wrap_socket(self._socket, server_hostname=host)
-        except ssl.SSLCertVerificationError as error:
-            raise StorageError(self.name, "connect", f"its certificate: {error.verify_message}") from error
         except OSError as error:
             raise BrokenConnectionError(self.name, "connect", str(error), error.errno) from error
         try:
+            self._socket.settimeout(TIMEOUT_S)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                self._socket = _wrap(context, self._socket, host, self.name)
             self._versions = self._ask_versions()
             if settings.protocol.startswith("SASL"):
                 self._login()
@@ -53,6 +56,10 @@ class BrokerConnection:
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
+
+    def fileno(self) -> int:
+        """Return the number of its socket."""
+        return self._socket.fileno()
 
     def version(self, key: int, most: int = 99) -> int:
         """Return the newest version of a request that both sides know, up to one."""
@@ -70,6 +77,8 @@ class BrokerConnection:
 
     def send(self, key: int, version: int, values: dict[str, Any]) -> None:
         """Send a request; its answer comes after those of the requests before it."""
+        if time.monotonic() > self._login_until and not self._sent and key not in (HANDSHAKE, AUTHENTICATE):
+            self._login()
         self._correlation += 1
         self._sent.append((key, version, self._correlation))
         try:
@@ -127,7 +136,7 @@ class BrokerConnection:
         return {api["apiKey"]: (api["minVersion"], api["maxVersion"]) for api in answer["apiKeys"]}
 
     def _login(self) -> None:
-        mechanism = self._settings.mechanism
+        mechanism = "OAUTHBEARER" if self._settings.is_by_token else self._settings.mechanism
         answer = self.ask(HANDSHAKE, {"mechanism": mechanism})
         if answer["errorCode"]:
             offered = ", ".join(answer["mechanisms"]) or "none"
@@ -140,11 +149,22 @@ class BrokerConnection:
                 if answer["errorCode"]:
                     reason = answer["errorMessage"] or codes.name_of(answer["errorCode"])
                     raise StorageError(self.name, "log in", reason)
+                lifetime_ms = answer.get("sessionLifetimeMs", 0)
+                self._login_until = time.monotonic() + _LIFETIME_PART * lifetime_ms / 1000 if lifetime_ms else math.inf
                 token = exchange.send(bytes(answer["authBytes"]))
         except StopIteration:
             return
         except LoginError as error:
             raise StorageError(self.name, "log in", str(error)) from None
+
+
+def _wrap(context: ssl.SSLContext, plain: socket.socket, host: str, name: str) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        raise StorageError(name, "connect", f"its certificate: {error.verify_message}") from error
+    except OSError as error:
+        raise BrokenConnectionError(name, "connect", str(error), error.errno) from error
 
 
 _UNSUPPORTED = struct.pack(">h", codes.UNSUPPORTED_VERSION)

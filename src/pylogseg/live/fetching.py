@@ -37,6 +37,10 @@ _KEPT_BYTES = 16 << 20
 _EMPTY_ANSWERS, _MOST_EMPTY_ANSWERS = 3, 60
 
 
+#: A client that waits longer for quotas says so.
+_LONG_WAIT_MS = 1000
+
+
 class Removed(NamedTuple):
     """Offsets that retention removed while they were to be read."""
 
@@ -68,6 +72,9 @@ class FetchedView:
         self._link: BrokerConnection | None = None
         self._is_asked = False  #: True while an answer is on its way.
         self._answers, self._last_epoch = 0, -1
+        self._follower = -1  #: A replica in the client's rack, to which the leader has sent this client (KIP-392).
+        self._rack = cluster.settings.rack  #: Without one the leader sends nobody away.
+        self._waited_ms = 0  #: As quotas had it.
 
     # ---- a file ----
 
@@ -104,7 +111,7 @@ class FetchedView:
         """Give the connection back, or close it if an answer is on its way."""
         link, self._link = self._link, None
         if link is not None and not self._is_asked:
-            self._cluster.give(self._leader.node, link)
+            self._cluster.give(self._node, link)
         elif link is not None:
             link.close()
         self._is_done = True
@@ -152,9 +159,13 @@ class FetchedView:
                 self._ask(link, piece_bytes)
             self._is_asked = False
             answer = link.receive()
+            if self._goes_to_follower(answer):
+                return self._attempt(piece_bytes)
             return self._take(answer)
         except (PassingError, BrokenConnectionError):
             self._disconnect()
+            if self._follower >= 0:  # the leader has what a follower lacks
+                self._follower, self._rack = -1, ""
             raise
 
     def _connect(self) -> BrokerConnection:
@@ -168,9 +179,14 @@ class FetchedView:
             raise PassingError(codes.LEADER_NOT_AVAILABLE)
         if self._leader.epoch >= 0 and leader.epoch > self._leader.epoch and self._last_epoch >= 0:
             self._check_truncation(leader)
-        self._leader = leader
-        self._link = self._cluster.take(leader.node)
+        if leader != self._leader:
+            self._leader, self._follower = leader, -1
+        self._link = self._cluster.take(self._node)
         return self._link
+
+    @property
+    def _node(self) -> int:
+        return self._leader.node if self._follower < 0 else self._follower
 
     def _check_truncation(self, leader: Leadership) -> None:
         """Raise StorageError if a new leader does not have what was read: it was elected without being in sync."""
@@ -207,23 +223,36 @@ class FetchedView:
             "sessionEpoch": -1,
             "topics": [topic],
             "forgottenTopicsData": [],
-            "rackId": "",
+            "rackId": self._rack,
         }
         # Topic ids came with version 13; without one, names do.
         link.send(FETCH, link.version(FETCH, 99 if any(self._topic_id) else 12), values)
         self._is_asked = True
 
+    def _goes_to_follower(self, answer: dict[str, Any]) -> bool:
+        """Go to the replica in this client's rack, if a leader's answer names one: it has no records then."""
+        parts = [part for topic in answer["responses"] for part in topic["partitions"]]
+        node = next((part.get("preferredReadReplica", -1) for part in parts), -1)
+        if self._follower >= 0 or node in (-1, self._leader.node):
+            return False
+        _log.info("%s: read from node %d, in the same rack", self.path, node)
+        if self._link is not None:
+            self._cluster.give(self._leader.node, self._link)
+        self._link, self._follower = None, node
+        return True
+
     def _take(self, answer: dict[str, Any]) -> bool:
         check_code(answer.get("errorCode", 0), self.path, "fetch")
         throttle_ms = answer.get("throttleTimeMs", 0)
         if throttle_ms:
-            _log.info("%s: throttled for %d ms", self.path, throttle_ms)
-            time.sleep(throttle_ms / 1000)
+            self._wait_for_quota(throttle_ms)
         responses = answer["responses"]
         if not responses:  # as a quota lets a broker answer
             raise PassingError(codes.THROTTLING_QUOTA_EXCEEDED if throttle_ms else codes.UNKNOWN_TOPIC_OR_PARTITION)
         (part,) = responses[0]["partitions"]
         if part["errorCode"] == codes.OFFSET_OUT_OF_RANGE:
+            if self._follower >= 0:
+                raise PassingError(codes.OFFSET_OUT_OF_RANGE)
             self._skip_removed()
             return False
         check_code(part["errorCode"], self.path, "fetch")
@@ -240,8 +269,20 @@ class FetchedView:
             self._ask(self._link, PIECE_BYTES)
         return True
 
+    def _wait_for_quota(self, throttle_ms: int) -> None:
+        """Wait as a quota has it: the broker is mute for so long. The first long wait is a warning."""
+        before, self._waited_ms = self._waited_ms, self._waited_ms + throttle_ms
+        if before < _LONG_WAIT_MS <= self._waited_ms:
+            _log.warning(
+                "%s: a quota of the cluster makes this client wait, %.1f s until now: --max-bytes-per-second reads "
+                "slower by itself, and client.id names the quota",
+                self.path,
+                self._waited_ms / 1000,
+            )
+        time.sleep(throttle_ms / 1000)
+
     def _wait(self, mark: int) -> bool:
-        if mark < self._next:
+        if mark < self._next and self._follower < 0:  # a follower may learn it later
             raise StorageError(
                 self.path, "fetch", f"the log ends at {mark}, below offset {self._next}: it was cut since it was listed"
             )

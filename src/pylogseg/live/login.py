@@ -25,7 +25,7 @@ def tokens(settings: ClientSettings) -> Generator[bytes, bytes]:
     """Yield what a client sends; it is sent the server's answers."""
     if settings.mechanism == "PLAIN":
         yield b"\0".join((b"", settings.user.encode(), settings.password.encode()))
-    elif settings.mechanism == "OAUTHBEARER":
+    elif settings.is_by_token:
         yield f"n,,\x01auth=Bearer {settings.read_token()}\x01\x01".encode()
     else:
         yield from _scram(settings.user, settings.password.encode(), _HASHES[settings.mechanism])

@@ -17,11 +17,12 @@ from typing import Any
 from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.format.files.properties import parse_properties
+from pylogseg.live.msk import MSK_IAM, signer_of
 
 #: Names a properties file for each cluster that is read without one.
 ENVIRONMENT = "PYLOGSEG_CLUSTER"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", MSK_IAM)
 _PORT = 9092
 #: Names of librdkafka, and what Java calls them.
 _LIBRDKAFKA = {
@@ -53,6 +54,12 @@ class ClientSettings:
     key_password: str = field(default="", repr=False)
     checks_host: bool = True
     client_id: str = "pylogseg"
+    rack: str = ""  #: A broker in it is read from, if the cluster names one.
+
+    @property
+    def is_by_token(self) -> bool:
+        """True if the login is OAUTHBEARER on the wire."""
+        return self.mechanism in ("OAUTHBEARER", MSK_IAM)
 
     @property
     def address(self) -> str:
@@ -75,7 +82,7 @@ class ClientSettings:
         return context
 
     def read_token(self) -> str:
-        """Return a token for OAUTHBEARER, from the callable or the program."""
+        """Return a new token for OAUTHBEARER, from the callable or the program."""
         if self.token is not None:
             return self.token()
         try:
@@ -108,13 +115,17 @@ def settings_of(host: str, options: Mapping[str, Any]) -> ClientSettings:
             f"{CLUSTER_SCHEME}: no address: write {CLUSTER_SCHEME}HOST:PORT, or bootstrap.servers in {where}"
         )
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
-    mechanism = values.get("sasl.mechanism", "PLAIN").upper()
+    by_iam = "IAMLoginModule" in values.get("sasl.jaas.config", "")
+    mechanism = MSK_IAM if by_iam else values.get("sasl.mechanism", "PLAIN").upper()
     if protocol not in PROTOCOLS:
         raise RequestError(f"{where}: security.protocol {protocol!r}: choose among {', '.join(PROTOCOLS)}")
     jaas: dict[str, str] = dict(_JAAS.findall(values.get("sasl.jaas.config", "")))
+    addresses = tuple(_address(each) for each in servers.split(",") if each.strip())
     token = options.get("token")
+    if mechanism == MSK_IAM and protocol.startswith("SASL"):
+        token = signer_of(values, jaas, [host for host, _ in addresses], where)
     settings = ClientSettings(
-        tuple(_address(each) for each in servers.split(",") if each.strip()),
+        addresses,
         protocol,
         mechanism,
         values.get("sasl.username") or jaas.get("username", ""),
@@ -127,6 +138,7 @@ def settings_of(host: str, options: Mapping[str, Any]) -> ClientSettings:
         values.get("ssl.key.password", ""),
         values.get("ssl.endpoint.identification.algorithm", "https").lower() in ("https",),
         values.get("client.id", "pylogseg"),
+        values.get("client.rack", ""),
     )
     _check(settings, values, where)
     return settings
@@ -141,7 +153,7 @@ def _check(settings: ClientSettings, values: Mapping[str, str], where: str) -> N
         return
     if settings.mechanism not in MECHANISMS:
         raise RequestError(f"{where}: sasl.mechanism {settings.mechanism!r}: choose among {', '.join(MECHANISMS)}")
-    if settings.mechanism == "OAUTHBEARER":
+    if settings.is_by_token:
         if settings.token is None and not settings.token_command:
             raise RequestError(f"{where}: OAUTHBEARER needs sasl.oauthbearer.token.command, or token= in Python")
     elif not settings.user or not settings.password:
