@@ -121,6 +121,7 @@ def workplace(folder: Path) -> Path:
             (root / path.name).symlink_to(path)
     (root / "dead").symlink_to(_written("dead_broker").name)
     (root / "shop").symlink_to(_written("typed_shop").name)
+    (root / "quorum").symlink_to(_written("lost_quorum").name)
     tools = folder / "bin"
     tools.mkdir()
     if sys.platform != "win32":

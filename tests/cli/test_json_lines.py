@@ -30,6 +30,7 @@ LINES = {
     "lake": ["D codec-zstd delta:O --to-end"],
     "ls": ["D", "D -l", "D --by topic", "D --all"],
     "merge": ["D --into O"],
+    "quorum": ["D", "rescue D --into O --voter 1@h:9093 --force"],
     "move": ["C O codec-zstd"],
     "recode": ["C codec-zstd -z lz4"],
     "recover": ["C"],

@@ -64,6 +64,10 @@ _COMMANDS = {
         "pylogseg.cli.cluster:cluster",
         "Print a cluster's topics, partitions, settings, brokers, ACLs, quotas and users.",
     ),
+    "quorum": (
+        "pylogseg.cli.quorum:quorum_commands",
+        "Compare controllers' metadata logs, and start a quorum again that lost its majority.",
+    ),
     "schemas": ("pylogseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
     "serve": ("pylogseg.cli.serve:serve", "Serve log directories to any Kafka client, read-only."),
     "broker": ("pylogseg.cli.broker:broker", "Run a broker of one node, on a directory or in memory."),

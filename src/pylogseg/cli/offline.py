@@ -219,7 +219,7 @@ def keeps_copies(what: str) -> Callable[[Callable[..., None]], Callable[..., Non
         def command(request: Request, keep: str | None, no_keep: bool, **rest: Any) -> None:
             if keep and no_keep:
                 raise RequestError("--keep and --no-keep cannot be combined")
-            function(request, keep=None if no_keep else os.path.abspath(keep or _default_keep()), **rest)
+            function(request, keep=None if no_keep else os.path.abspath(keep or default_keep()), **rest)
 
         to = f"Copy what is {what} to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME."
         lost = f"Keep no copies: what is {what} is lost."
@@ -232,7 +232,7 @@ def keeps_copies(what: str) -> Callable[[Callable[..., None]], Callable[..., Non
     return decorate
 
 
-def _default_keep() -> str:
+def default_keep() -> str:
     """Return the folder for the copies of this run, named by time and process."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     now = datetime.datetime.now(datetime.timezone.utc)

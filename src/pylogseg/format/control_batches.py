@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +41,15 @@ def control_batch(
         delete_horizon_ms=delete_horizon_ms,
     )
     columns = columns_from_records([(timestamp_ms, key, value)], base_offset=base_offset)
+    return build(columns, shared)[0]
+
+
+def kraft_batch(
+    records: Sequence[tuple[bytes, bytes]], *, base_offset: int, timestamp_ms: int, leader_epoch: int
+) -> bytearray:
+    """Encode control records of KRaft, keys and values of `encode_control`, as one batch: all of them or none count."""
+    shared = shared_row(leader_epoch=leader_epoch, control=True)
+    columns = columns_from_records([(timestamp_ms, key, value) for key, value in records], base_offset=base_offset)
     return build(columns, shared)[0]
 
 

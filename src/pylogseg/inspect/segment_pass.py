@@ -24,7 +24,7 @@ class Visitor:
     For each window `window` is called, then `records` for the batches that it chose, then `after`.
     """
 
-    def unopened(self, error: StorageError | None) -> None:
+    def miss_segment(self, error: StorageError | None) -> None:
         """Note a segment that cannot be opened, or was removed (None); nothing else is called."""
 
     def start(self, view: FileView) -> int:
@@ -68,11 +68,11 @@ def visit(
         view = open_unless_removed(segment)
     except StorageError as error:
         for visitor in visitors:
-            visitor.unopened(error)
+            visitor.miss_segment(error)
         return
     if view is None:
         for visitor in visitors:
-            visitor.unopened(None)
+            visitor.miss_segment(None)
         return
     scratch = Scratch()
     with view:

@@ -11,6 +11,7 @@ from pylogseg.offline.redacting import redact as redact
 from pylogseg.offline.redacting_batches import Blank as Blank
 from pylogseg.offline.reindexing import reindex as reindex
 from pylogseg.offline.repairing.command import repair as repair
+from pylogseg.offline.rescuing.command import rescue_quorum as rescue_quorum
 from pylogseg.offline.restoring.command import restore as restore
 from pylogseg.offline.restoring.tier import Until as Until
 from pylogseg.offline.retaining import retain as retain

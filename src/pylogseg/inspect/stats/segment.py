@@ -212,7 +212,7 @@ class SegmentCount(Visitor):
         self._runs: list[npt.NDArray[np.int64]] = []
         self._control_runs: list[npt.NDArray[np.int64]] = []
 
-    def unopened(self, error: StorageError | None) -> None:
+    def miss_segment(self, error: StorageError | None) -> None:
         segment = self._segment
         end = segment.next_base
         gap = removed_gap(segment, 0, end) if error is None else unreadable_gap(segment, error, 0, end)

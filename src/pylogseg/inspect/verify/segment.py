@@ -96,7 +96,7 @@ def verify_segment(
     try:
         visit(segment, [check], limit_bytes=limit_bytes, crc=level >= Level.CRC, advance=advance)
     except StorageError as error:
-        check.unopened(error)
+        check.miss_segment(error)
     return check.report()
 
 
@@ -166,7 +166,7 @@ class SegmentCheck(Visitor):
         self._report.findings = _shortened(self._report.findings, self._unlisted)
         return self._report
 
-    def unopened(self, error: StorageError | None) -> None:
+    def miss_segment(self, error: StorageError | None) -> None:
         """Report what cannot be read, or was removed meanwhile."""
         report = self._report
         if error is not None:
