@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from pylogseg.archive.looking import PointReport, archive_status, look_at_points, span_text
+from pylogseg.archive.looking import PointReport, archive_status, look_at_points
 from pylogseg.archive.pruning import PointChanges, prune
 from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
 from pylogseg.cli.options import question_option
 from pylogseg.cli.outcomes import end_with_outcome, print_list, print_outcome, print_part
 from pylogseg.cli.points import keep_options
+from pylogseg.cli.repeated import parse_interval, repeat
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.tier.points import archive_store, find_point, read_point
-from pylogseg.env.interrupts import answered
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
 
 _EPILOG = """\b
 Examples:
@@ -49,13 +47,6 @@ usage, or a disk or store error; 130 interrupted.
 _RUN = "run"
 
 
-def _parse_interval(text: str) -> float:
-    seconds = common.parse_duration(text)
-    if seconds < 1:
-        raise RequestError(f"invalid time {text!r}: expected 1s or more between two points")
-    return seconds
-
-
 class ArchiveCommands(click.Group):
     """A group of commands; before a disk, the word `run` may be left out."""
 
@@ -76,7 +67,7 @@ def archive() -> None:
 @click.argument("url", metavar="URL", shell_complete=completion.files)
 @click.option(
     "--every",
-    callback=common.parsed(_parse_interval),
+    callback=common.parsed(parse_interval),
     help="Go on, and write a point so often, until interrupted; a run that fails is reported, and the next one comes.",
 )
 @click.option(
@@ -129,33 +120,7 @@ def run(
         if every is None:
             common.end_with(not run_once())
         else:
-            _repeat(run_once, every)
-
-
-def _repeat(run_once: Callable[[], bool], seconds: float) -> None:
-    """Run until interrupted, also after runs that failed; the exit code is the worst one of them, 130 without any.
-
-    The first run ends it for an error of usage and for a disk that is not there; later ones may miss a disk that comes
-    back.
-    """
-    worst, is_first = 0, True
-    try:
-        while True:
-            began = time.monotonic()
-            try:
-                worst = max(worst, 0 if run_once() else 1)
-            except PylogsegError as error:
-                if is_first and (isinstance(error, RequestError) or is_missing(error)):
-                    raise
-                common.complain(f"{common.remedy(error)}; the next run is in {span_text(seconds)}")
-                worst = max(worst, 1 if isinstance(error, CorruptionError) else 2)
-            is_first = False
-            time.sleep(max(0.0, seconds - (time.monotonic() - began)))
-    except KeyboardInterrupt:
-        if worst:
-            answered()
-            click.get_current_context().exit(worst)
-        raise
+            repeat(lambda: int(not run_once()), every)
 
 
 def _write(disks: tuple[str, ...], url: str, how: dict[str, Any]) -> ArchiveResult:

@@ -33,6 +33,9 @@ PATIENCE_S = 30.0
 #: So long a partition may be without a leader before it counts as one that cannot be read.
 ELECTION_S = 5.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
+#: Newer versions of a request have more answers than are known here.
+_MOST_VERSIONS = {LIST_OFFSETS: 9}
+Key = tuple[str, int]
 #: Errors that end by themselves, with newer metadata.
 _PASSING = frozenset(
     (
@@ -57,6 +60,13 @@ class Leadership(NamedTuple):
 
     node: int  #: -1: there is none now.
     epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """Where the records of a leader epoch end in a log, as a leader says."""
+
+    leader_epoch: int  #: Of the leader that was asked.
+    offset: int | None  #: None if it does not know the epoch.
 
 
 class TopicState(NamedTuple):
@@ -180,67 +190,109 @@ class Cluster:
         return self.again(self.url, "list", attempt)
 
     def offsets(
-        self, partitions: Iterable[tuple[str, int]], time_ms: int, *, is_committed: bool = False
-    ) -> dict[tuple[str, int], int | StorageError]:
+        self, partitions: Iterable[Key], time_ms: int, *, is_committed: bool = False
+    ) -> dict[Key, int | StorageError]:
         """Return an offset of each partition: of a time, or of one end of the log; -1 where no record is so late.
 
         One that its leader does not tell has its error instead.
         """
-        offsets: dict[tuple[str, int], int | StorageError] = {}
+
+        def ask(left: set[Key], told: dict[Key, int | StorageError]) -> dict[Key, str]:
+            def row_of(number: int, leader: Leadership, _: Key) -> dict[str, Any]:
+                return {"partitionIndex": number, "currentLeaderEpoch": leader.epoch, "timestamp": time_ms}
+
+            def request(topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+                asked = [{"name": topic, "partitions": parts} for topic, parts in topics.items()]
+                return {"replicaId": -1, "isolationLevel": int(is_committed), "topics": asked}
+
+            return self._ask_leaders(left, told, LIST_OFFSETS, row_of, request, lambda row, _: int(row["offset"]))
+
+        return self._ask_all(partitions, "ask for offsets", ask)
+
+    def epoch_ends(self, epochs: Mapping[Key, int | None]) -> dict[Key, EpochEnd | StorageError]:
+        """Return where the records of a leader epoch, or of an earlier one, end in each log; None is the present epoch.
+
+        One that its leader does not tell has its error instead.
+        """
+
+        def ask(left: set[Key], told: dict[Key, EpochEnd | StorageError]) -> dict[Key, str]:
+            def row_of(number: int, leader: Leadership, key: Key) -> dict[str, Any]:
+                epoch = epochs[key]
+                asked = leader.epoch if epoch is None else epoch
+                return {"partition": number, "currentLeaderEpoch": leader.epoch, "leaderEpoch": asked}
+
+            def request(topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+                asked = [{"topic": topic, "partitions": parts} for topic, parts in topics.items()]
+                return {"replicaId": -1, "topics": asked}
+
+            def value_of(row: dict[str, Any], leader: Leadership) -> EpochEnd:
+                return EpochEnd(leader.epoch, None if row["endOffset"] < 0 else int(row["endOffset"]))
+
+            return self._ask_leaders(left, told, LEADER_EPOCH, row_of, request, value_of)
+
+        return self._ask_all(epochs, "ask for epochs", ask)
+
+    def _ask_all(
+        self, partitions: Iterable[Key], operation: str, ask: Callable[[set[Key], dict[Key, _T | StorageError]], Any]
+    ) -> dict[Key, _T | StorageError]:
+        """Ask until all is told, or nobody leads a partition for too long; `ask` returns why some are left."""
+        told: dict[Key, _T | StorageError] = {}
         left = set(partitions)
         until, pause = time.monotonic() + ELECTION_S, _FIRST_PAUSE_S
         while left:
-            reasons = self._ask_offsets(left, time_ms, is_committed, offsets)
+            reasons = ask(left, told)
             left = set(reasons)
             if left and time.monotonic() > until:
                 for topic, number in left:
                     path = f"{self.url}/{topic}-{number}"
-                    offsets[topic, number] = StorageError(path, "ask for offsets", reasons[topic, number])
+                    told[topic, number] = StorageError(path, operation, reasons[topic, number])
                 break
             if left:
                 time.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
-        return offsets
+        return told
 
-    def _ask_offsets(
+    def _ask_leaders(
         self,
-        partitions: set[tuple[str, int]],
-        time_ms: int,
-        is_committed: bool,
-        offsets: dict[tuple[str, int], int | StorageError],
-    ) -> dict[tuple[str, int], str]:
+        partitions: set[Key],
+        told: dict[Key, _T | StorageError],
+        request: int,
+        row_of: Callable[[int, Leadership, Key], dict[str, Any]],
+        values_of: Callable[[dict[str, list[dict[str, Any]]]], dict[str, Any]],
+        value_of: Callable[[dict[str, Any], Leadership], _T],
+    ) -> dict[Key, str]:
         """Ask the leaders once; return why some partitions have no answer yet."""
         topics = self.topics(sorted({topic for topic, _ in partitions}))
         by_node: dict[int, dict[str, list[dict[str, Any]]]] = {}
-        reasons: dict[tuple[str, int], str] = {}
+        reasons: dict[Key, str] = {}
+        leaders: dict[Key, Leadership] = {}
         for topic, number in partitions:
             state = topics.get(topic)
             leader = None if state is None else state.leaders.get(number)
             if leader is None or leader.node < 0:
                 reasons[topic, number] = "no such partition" if leader is None else "it has no leader now"
                 continue
-            row = {"partitionIndex": number, "currentLeaderEpoch": leader.epoch, "timestamp": time_ms}
+            leaders[topic, number] = leader
+            row = row_of(number, leader, (topic, number))
             by_node.setdefault(leader.node, {}).setdefault(topic, []).append(row)
         for node, rows in by_node.items():
-            asked = [{"name": topic, "partitions": parts} for topic, parts in rows.items()]
-            values = {"replicaId": -1, "isolationLevel": int(is_committed), "topics": asked}
             try:
                 with self.connection(node) as link:
-                    answer = link.ask(LIST_OFFSETS, values, most=9)
+                    answer = link.ask(request, values_of(rows), most=_MOST_VERSIONS.get(request, 99))
             except BrokenConnectionError as error:
-                keys = ((topic, row["partitionIndex"]) for topic, parts in rows.items() for row in parts)
-                reasons |= dict.fromkeys(keys, str(error))
+                reasons |= dict.fromkeys((key for key in leaders if leaders[key].node == node), str(error))
                 continue
-            for topic in answer["topics"]:
-                for row in topic["partitions"]:
-                    key = topic["name"], row["partitionIndex"]
+            for found in answer["topics"]:
+                name = found["name"] if "name" in found else found["topic"]
+                for row in found["partitions"]:
+                    key = name, row["partitionIndex"] if "partitionIndex" in row else row["partition"]
                     try:
-                        check_code(row["errorCode"], f"{self.url}/{key[0]}-{key[1]}", "ask for offsets")
-                        offsets[key] = row["offset"]
+                        check_code(row["errorCode"], f"{self.url}/{key[0]}-{key[1]}", "ask")
+                        told[key] = value_of(row, leaders[key])
                     except PassingError as error:
                         reasons[key] = str(error)
                     except StorageError as error:
-                        offsets[key] = error
+                        told[key] = error
         return reasons
 
     def sizes(self, topics: Iterable[TopicState]) -> dict[tuple[str, int], int]:

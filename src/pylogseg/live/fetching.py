@@ -63,6 +63,8 @@ class FetchedView:
         self.path = path
         #: Offsets that retention removed, for the reader to report.
         self.removed: list[Removed] = []
+        #: Offsets at which the leader begins a segment, as far as its answers tell.
+        self.borders: list[int] = []
         self._cluster, self._topic, self._number, self._topic_id = cluster, topic, number, topic_id
         #: The last is the last stable offset, where a reading of committed records ends.
         self._next, self._end, self._stable = ends
@@ -75,6 +77,7 @@ class FetchedView:
         self._follower = -1  #: A replica in the client's rack, to which the leader has sent this client (KIP-392).
         self._rack = cluster.settings.rack  #: Without one the leader sends nobody away.
         self._waited_ms = 0  #: As quotas had it.
+        self._asked_bytes, self._short, self._cuts_batches = 0, 0, False
 
     # ---- a file ----
 
@@ -86,6 +89,10 @@ class FetchedView:
         self._next, self._end = max(self._next, first_offset), min(end, end_offset)
         self._is_committed, self._is_done = is_committed, self._next >= self._end
         return 0
+
+    def follow(self, leader_epoch: int) -> None:
+        """Go on behind an earlier reading, whose batches have the epochs of leaders up to this one."""
+        self._leader, self._last_epoch = Leadership(-1, leader_epoch), leader_epoch
 
     @property
     def size(self) -> int:
@@ -204,6 +211,7 @@ class FetchedView:
             link.close()
 
     def _ask(self, link: BrokerConnection, piece_bytes: int) -> None:
+        self._asked_bytes = piece_bytes
         row = {
             "partition": self._number,
             "currentLeaderEpoch": self._leader.epoch,
@@ -264,6 +272,7 @@ class FetchedView:
             if throttle_ms:
                 raise PassingError(codes.THROTTLING_QUOTA_EXCEEDED)
             return False if part["highWatermark"] >= self._end else self._wait(part["highWatermark"])
+        self._note_border(len(data), rows, part["highWatermark"])
         self._add(data, rows, part.get("abortedTransactions") or ())
         if self._answers > 1 and not self._is_done and self._link is not None:
             self._ask(self._link, PIECE_BYTES)
@@ -287,6 +296,19 @@ class FetchedView:
                 self.path, "fetch", f"the log ends at {mark}, below offset {self._next}: it was cut since it was listed"
             )
         raise PassingError(codes.OFFSET_NOT_AVAILABLE)  # a new leader learns its high watermark
+
+    def _note_border(self, size: int, rows: BatchTable, mark: int) -> None:
+        """Note where the leader begins a segment: an answer has bytes of one, and as many of them as were asked for.
+
+        Such an answer ends with a part of a batch, if need be. A server that sends whole batches only leaves out the
+        next one where it has no room, so that says nothing.
+        """
+        whole = rows.summary().end_position
+        self._cuts_batches = self._cuts_batches or whole < size
+        if self._short and (self._cuts_batches or int(rows.size[0]) <= self._short):
+            self.borders.append(self._next)
+        is_short = whole == size and int(rows.last_offset[-1]) + 1 < mark
+        self._short = max(self._asked_bytes - size, 0) if is_short else 0
 
     def _add(self, data: memoryview, rows: BatchTable, aborted: Any) -> None:
         end = rows.summary().end_position
@@ -315,7 +337,7 @@ class FetchedView:
         if start <= self._next:
             self._wait(-1)
         self.removed.append(Removed(self._next, min(start, self._end)))
-        self._next = start
+        self._next, self._short = start, 0
         self._is_done = self._next >= self._end
 
 

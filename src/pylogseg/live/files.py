@@ -72,6 +72,11 @@ class LiveFiles:
         """Return the ends of the log in whose folder a path lies, or that it is."""
         return self._ends_of(*self._partition_of(path))
 
+    def topic_id_of(self, path: str) -> str:
+        """Return the id of the topic of a partition; empty if older brokers gave it none."""
+        topic_id = self._all()[self._partition_of(path)[0]].topic_id
+        return format_uuid(topic_id) if any(topic_id) else ""
+
     def offset_of_time(self, path: str, time_ms: int) -> int | None:
         """Return the first offset whose record is not older than a time; None without one.
 

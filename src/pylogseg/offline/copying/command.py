@@ -19,7 +19,7 @@ from pylogseg.env.filesystem import is_within, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.env.urls import CLUSTER_SCHEME
-from pylogseg.errors import CorruptionError, PylogsegError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import (
     BOOTSTRAP_SNAPSHOT,
@@ -34,7 +34,8 @@ from pylogseg.inspect.verify.lacking import Look, lacking_in
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
-from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
+from pylogseg.offline.copying.transactions import UnfinishedCopy
+from pylogseg.offline.copying.transactions import end_transactions as end_open_transactions
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
@@ -50,7 +51,9 @@ def copy(
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
     dry_run: bool = False,
+    end_transactions: bool = False,
     jobs: int | None = 1,
+    on_size: Callable[[int], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     on_partition: Callable[[PartitionCopy], None] | None = None,
     storage: Storage | None = None,
@@ -71,15 +74,20 @@ def copy(
         partitions are fetched up to their high watermarks. Of a folder with several log directories each is copied,
         into a folder of its name; one that fails does not stop the others, and its error is raised at the end.
     target : path
-        The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it.
+        The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it. The copy
+        of a cluster may be there already: it goes on at the end of each log.
     topic : str or sequence of str, optional
         Topics (``orders``), partitions (``orders-3``) or shell patterns; all if left out.
     partition : int or sequence of int, optional
         Only partitions with these numbers.
     dry_run : bool
         Only say what would be copied, by what the folders list now.
+    end_transactions : bool
+        Of a cluster: end what is open in the copy as the coordinators' log says. Such a copy never goes on.
     jobs : int or None
         Threads, each with a partition: 1 is the caller's own, None one per processor.
+    on_size : callable, optional
+        Of a cluster: gets about how many bytes are to come, before they do.
     on_bytes : callable, optional
         Gets the bytes that were copied since the last call, from several threads.
     on_partition : callable, optional
@@ -102,8 +110,11 @@ def copy(
     if os.fspath(source).startswith(CLUSTER_SCHEME):
         from pylogseg.offline.copying.from_cluster import copy_cluster
 
-        given: Any = {"on_bytes": on_bytes, "on_partition": on_partition}
-        return copy_cluster(os.fspath(source), os.fspath(target), choice, dry_run=dry_run, threads=count, **given)
+        given: Any = {"on_size": on_size, "on_bytes": on_bytes, "on_partition": on_partition}
+        given |= {"dry_run": dry_run, "threads": count, "ends_transactions": end_transactions and not dry_run}
+        return copy_cluster(os.fspath(source), os.fspath(target), choice, **given)
+    if end_transactions:
+        raise RequestError("end_transactions is for a copy of a cluster; that of a running broker always ends them")
     disk = LocalStorage() if storage is None else storage
     places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
     chosen = chosen_in(places, choice)
@@ -190,7 +201,7 @@ def end_in_copies(jobs: Sequence[_Copy]) -> None:
     if not isinstance(storage, LocalStorage):
         return
     copies = [copy for job in jobs for copy in job.unfinished()]
-    lines = end_transactions(storage, copies, [job.result.source for job in jobs])
+    lines = end_open_transactions(storage, copies, [job.result.source for job in jobs])
     for job in jobs[:1]:
         job.result.notes += lines
 

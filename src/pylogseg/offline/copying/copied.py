@@ -12,6 +12,9 @@ from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import count_text, size_text
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.offline.copying.partition import PartitionCopy
+from pylogseg.walker.gaps import offsets_text
+
+_STATES = ("copied", "unchanged", "gone", "skipped", "stopped", "failed")
 
 
 @declare_columns(
@@ -71,11 +74,18 @@ class Copied(Outcome):
         """2 if a partition or a small file could not be read, 1 if records are missing, damaged or not known."""
         if self.unread or any(row.state == "failed" for row in self):
             return 2
-        return int(bool(self.lacking or self.doubts or any(row.is_damaged for row in self)))
+        is_less = any(row.is_damaged or row.removed or row.state == "stopped" for row in self)
+        return int(bool(self.lacking or self.doubts or is_less))
 
     def warnings(self) -> Iterator[str]:
         """Yield what is not in the copy."""
-        yield from (f"{row.name} is not in the copy: {row.reason}" for row in self if row.state == "failed")
+        for row in self:
+            if row.state == "failed" and not row.looks:
+                yield f"{row.name} is not in the copy: {row.reason}"
+            elif row.state in ("failed", "stopped"):
+                yield f"{row.name} ends at offset {row.log_end} in the copy: {row.reason}"
+            for first, end in row.removed:
+                yield f"{row.name}: {offsets_text(first, end)} are not in the copy: retention removed them first"
         yield from (f"{unread}; it is not in the copy" for unread in self.unread)
 
     def lines(self) -> Iterator[str]:
@@ -88,9 +98,11 @@ class Copied(Outcome):
             rows and not self.dry_run and not self.source.startswith(CLUSTER_SCHEME)
         ):  # each batch of a cluster was checked
             yield "checksums of sealed segments were not computed: pylogseg verify does that"
+        same = sum(row.state == "unchanged" for row in self)
         yield (
             f"{'would copy' if self.dry_run else 'copied'} {count_text(len(rows), 'partition')}, "
             f"{size_text(sum(row.bytes for row in rows))}, to {self.target}"
+            + (f"; {count_text(same, 'partition')} had nothing new" if same else "")
             + ("; a broker trusts it as it is (clean shutdown)" if self.is_marked_clean and not self.doubts else "")
         )
 
@@ -98,4 +110,4 @@ class Copied(Outcome):
     def states(self) -> dict[str, int]:
         """Numbers of partitions by state."""
         states = [partition.state for partition in self.partitions]
-        return {state: states.count(state) for state in ("copied", "gone", "skipped", "failed")}
+        return {state: states.count(state) for state in _STATES}

@@ -1,40 +1,41 @@
-"""A copy of topics of a running cluster into a new log directory, fetched over Kafka's protocol.
+"""A copy of topics of a running cluster in a log directory, which goes on with each run.
 
 Batches come whole, at their offsets and with their leader epochs, so the segments one after the other have the bytes of
-the leader's. Indexes, snapshots and leader epochs are made from them. The coordinators' log of transactions is listed
-and fetched behind all else, and says how each transaction ends that is open in the copy.
+the leader's. Nothing else is appended: a transaction that is open in the cluster is open in the copy. A run that was
+killed left whole batches, and what a recovery cuts off; the next one goes on behind them.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.listing import open_dir
-from pylogseg.env.beside import NewFolder
+from pylogseg.disk.outside import check_outside
 from pylogseg.env.executor import Advance, Threads, Workload
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import PylogsegError, StorageError
-from pylogseg.format.files.checkpoint import encode_offset_checkpoint
-from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.env.urls import CLUSTER_SCHEME
+from pylogseg.errors import PylogsegError, RequestError, StorageError
+from pylogseg.format.names import FileKind
+from pylogseg.live.cluster import EpochEnd
 from pylogseg.live.fetching import FetchedView
-from pylogseg.live.files import LiveFiles
-from pylogseg.log.directory import partition_of
+from pylogseg.live.files import ListedLog, LiveFiles
+from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.offline.copying.copied import Copied
+from pylogseg.offline.copying.fetched_log import FetchedLog
+from pylogseg.offline.copying.ledger import CopiedLog, CopyLedger
 from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
-from pylogseg.offline.reindexing import reindex
+from pylogseg.offline.restoring.checkpoints import all_entries, note_entries
 from pylogseg.reading.offset_order import Order
+from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 from pylogseg.walker.gaps import Gap
-from pylogseg.walker.windows import Window, walk
-
-#: An offset index counts offsets from the base offset of its segment, in 32 bits.
-_MOST_OFFSETS = 2**31 - 1
-_SEGMENT_BYTES = 1 << 30
+from pylogseg.walker.windows import walk
 
 
 def copy_cluster(
@@ -44,178 +45,366 @@ def copy_cluster(
     *,
     dry_run: bool,
     threads: int,
+    ends_transactions: bool,
+    on_size: Callable[[int], None] | None,
     on_bytes: Callable[[int], None] | None,
     on_partition: Callable[[PartitionCopy], None] | None,
 ) -> Copied:
-    """Copy partitions of a cluster into a new log directory; see `pylogseg.offline.copying.command.copy`."""
-    storage = LocalStorage()
-    result, new = Copied(source, target, dry_run=dry_run), NewFolder(storage, target)
-    chosen = _chosen(source, choice)
+    """Copy partitions of a cluster into a new log directory, or go on with a copy of it.
+
+    See `pylogseg.offline.copying.command.copy`.
+    """
+    place = os.path.abspath(target)
+    check_outside(os.path.dirname(place))
+    ledger = CopyLedger.read(place)
+    copy = _ClusterCopy(source, choice, Copied(source, target, dry_run=dry_run), place, threads, on_bytes)
+    if ledger is not None and ledger.is_ended:
+        raise RequestError(
+            f"{place}: the transactions of this copy were ended in it, so it never goes on: name another"
+        )
+    copy.list_cluster(ledger)
+    if on_size is not None:
+        on_size(copy.size)
     if dry_run:
-        for part in chosen:
-            row = PartitionCopy(part.name, part.path, os.path.join(target, part.name), bytes=part.size, segments=1)
-            _note(row, result, on_partition)
-        return result
-    copy = _ClusterCopy(storage, new, result, threads, on_bytes)
-    try:
-        with new.locked():
-            copy.add([part for part in chosen if part.topic != TRANSACTIONS])
-            if any(part.topic == TRANSACTIONS for part in chosen):
-                copy.add([part for part in _chosen(source, choice) if part.topic == TRANSACTIONS])
-            result.notes += end_transactions(storage, copy.list_unfinished(), [source])
-            copy.write_checkpoints()
-            result.partitions.sort(key=lambda row: row.name)
-            for row in result.partitions:
-                if on_partition is not None:
-                    on_partition(row)
-            if not any(row.state == "copied" for row in result):
-                raise copy.errors[0] if copy.errors else StorageError(source, "copy", "nothing was chosen")
-        new.finish()
-    except BaseException:
-        new.discard()
-        raise
-    result.notes.append("meta.properties is that of a broker: format the folder before one starts on it")
+        copy.plan_all()
+    else:
+        copy.run(is_new=ledger is None)
+        if ends_transactions:
+            copy.end_transactions()
+    result = copy.result
+    result.partitions.sort(key=lambda row: row.name)
+    for row in result.partitions:
+        if on_partition is not None:
+            on_partition(row)
+    if not dry_run and not any(row.looks for row in result):
+        raise copy.errors[0] if copy.errors else StorageError(source, "copy", "nothing was chosen")
+    if not dry_run and ledger is None:
+        result.notes.append("meta.properties is that of a broker: format the folder before one starts on it")
     return result
 
 
-def _chosen(source: str, choice: PartitionChoice) -> Sequence[Partition]:
-    """List the cluster as it is now."""
-    return open_dir(source).select(*choice.arguments).partitions
+class _Job(NamedTuple):
+    """A partition to fetch."""
 
-
-def _note(row: PartitionCopy, result: Copied, on_partition: Callable[[PartitionCopy], None] | None) -> None:
-    result.partitions.append(row)
-    if on_partition is not None:
-        on_partition(row)
+    part: Partition
+    listed: ListedLog
+    row: PartitionCopy
+    leader_epoch: int  #: Of the leader that has all that is in the copy.
+    known_epoch: int  #: The one that the copy had before; -1 for a new one.
 
 
 class _ClusterCopy:
     def __init__(
         self,
-        storage: LocalStorage,
-        new: NewFolder,
+        source: str,
+        choice: PartitionChoice,
         result: Copied,
+        place: str,
         threads: int,
         on_bytes: Callable[[int], None] | None,
     ) -> None:
-        self._storage, self._new, self._result, self._threads = storage, new, result, threads
-        self._on_bytes = on_bytes
-        self._starts: dict[tuple[str, int], int] = {}
-        self._marks: dict[tuple[str, int], int] = {}
+        self._source, self._choice, self.result, self._place = source, choice, result, place
+        self._threads, self._on_bytes = threads, on_bytes
+        self._storage = LocalStorage()
+        self._ledger = CopyLedger("")
+        self._listing: Sequence[Partition] = ()
+        self._lock = threading.Lock()  #: Held while the ledger changes.
         self.errors: list[PylogsegError] = []
 
-    def add(self, parts: Sequence[Partition]) -> None:
-        """Fetch partitions, each by one thread."""
-        work = Workload("pylogseg copy", [part.size for part in parts], self._on_bytes)
-        self._result.partitions += Threads(self._threads).map(self._copy_partition, parts, work)
+    def list_cluster(self, ledger: CopyLedger | None) -> None:
+        """List what the cluster has; RequestError if the copy is of another one."""
+        self._listing = self._list()
+        files = self._listing[0].files if self._listing else None
+        cluster_id = files.cluster.cluster_id if isinstance(files, LiveFiles) else ""
+        if ledger is not None and ledger.cluster_id and cluster_id and ledger.cluster_id != cluster_id:
+            raise RequestError(
+                f"{self._place}: this is a copy of cluster {ledger.cluster_id}, and {self._source} is cluster "
+                f"{cluster_id}: name another folder"
+            )
+        self._ledger = ledger or CopyLedger(cluster_id)
 
-    def list_unfinished(self) -> Iterator[UnfinishedCopy]:
-        """Yield the partitions that were copied."""
-        for row in self._result:
-            if row.state == "copied" and not row.is_damaged:
-                start = self._starts.get(partition_of(row.name), 0)
-                yield UnfinishedCopy(row, os.path.join(self._new.beside, row.name), start)
+    def _list(self) -> Sequence[Partition]:
+        return open_dir(self._source).select(*self._choice.arguments).partitions
 
-    def write_checkpoints(self) -> None:
-        """Write where the copied logs start, and up to where they are committed."""
-        ends = {partition_of(row.name): row.log_end for row in self._result if row.state == "copied"}
-        starts = {key: start for key, start in self._starts.items() if start and key in ends}
-        for kind, offsets in (
-            (FileKind.LOG_STARTS, starts),
-            (FileKind.HIGH_WATERMARKS, ends),
-            (FileKind.RECOVERY_POINTS, ends),
-        ):
-            path = os.path.join(self._new.beside, kind.value)
-            self._storage.write_synced(path, encode_offset_checkpoint(offsets))
-        self._storage.sync_folder(self._new.beside)
+    @property
+    def size(self) -> int:
+        """About the bytes that are to come, by the first listing."""
+        return sum(map(self._size_of, self._listing))
 
-    def _copy_partition(self, part: Partition, advance: Advance) -> PartitionCopy:
-        row = PartitionCopy(part.name, part.path, os.path.join(self._result.target, part.name))
-        # A log directory of its own, with a lock of its own, while its indexes are made.
-        above = os.path.join(self._new.beside, f".fetched-{part.name}")
-        folder = os.path.join(above, part.name)
+    def _size_of(self, part: Partition) -> int:
+        if part.error is not None:
+            return 0
+        copied, listed = self._ledger.logs.get(part.name), _ends_of(part)
+        first = listed.start if copied is None else max(listed.start, copied.end)
+        return int(listed.size * max(0, listed.end - first) / max(1, listed.end - listed.start))
+
+    def plan_all(self) -> None:
+        """Say what a run would do."""
+        for job in self._make_jobs(self._listing):
+            job.row.bytes, job.row.segments, job.row.looks = self._size_of(job.part), 1, 0
+        self._add_gone()
+
+    def run(self, *, is_new: bool) -> None:
+        """Fetch new batches; a new copy that gets none leaves no folder."""
+        directory = LogDirectory(self._storage, self._place)
         try:
-            if part.error is not None:
-                raise part.error
-            self._storage.make_folder(above)
-            self._fetch(part, folder, row, advance)
-            self._storage.rename(folder, os.path.join(self._new.beside, part.name))
-        except PylogsegError as error:
-            if isinstance(error, StorageError) and error.path.startswith(self._new.beside):
-                raise  # the disk of the copy
-            self.errors.append(error)
-            row.state, row.reason = "failed", str(error)
-        if self._storage.exists(above):
-            self._storage.remove_folder(above)
+            self._run(directory)
+        finally:
+            has_logs = any(os.path.isdir(self._path(name)) for name in self._ledger.logs)
+            try:
+                if has_logs or not is_new:
+                    self._ledger.write(self._storage, self._place)
+            finally:
+                directory.close()
+            if is_new and not has_logs:
+                self._storage.remove_folder(self._place)
+
+    def _run(self, directory: LogDirectory) -> None:
+        if not directory.was_clean:
+            self._recover(directory)
+        # Offsets that groups commit are of records that were there before, and the coordinators' log of transactions
+        # says how each ended that is in the logs: so one is listed first, and the other last.
+        groups = [part for part in self._listing if part.topic == GROUPS]
+        self._add(directory, groups)
+        if groups:
+            self._listing = self._list()
+        self._add(directory, [part for part in self._listing if part.topic not in (GROUPS, TRANSACTIONS)])
+        if any(part.topic == TRANSACTIONS for part in self._listing):
+            self._add(directory, [part for part in self._list() if part.topic == TRANSACTIONS])
+        self._add_gone()
+
+    def _recover(self, directory: LogDirectory) -> None:
+        """Find the ends of the logs that a killed run was appending to."""
+        logs = [(name, log) for name, log in self._ledger.logs.items() if os.path.isdir(self._path(name))]
+        work = Workload("pylogseg copy", [1] * len(logs))
+
+        def recover(item: tuple[str, CopiedLog], advance: Advance) -> None:
+            name, copied = item
+            log = FetchedLog(directory, name, copied)
+            log.open(copied.start, advance)
+            end = log.close()
+            if end is not None and end < copied.end:
+                raise StorageError(
+                    self._path(name),
+                    "go on with",
+                    f"its log ends at offset {end}, and a run has copied it up to {copied.end}: something else changed "
+                    "it: remove this folder, and the next run copies the partition again",
+                )
+            copied.end = max(copied.end, end or 0)
+
+        for _ in Threads(self._threads).map(recover, logs, work):
+            pass
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._place, name)
+
+    # ---- what there is to do ----
+
+    def _make_jobs(self, parts: Sequence[Partition]) -> list[_Job]:
+        """Compare partitions with the copy; those that have nothing new, or do not go on, only get a row."""
+        rows = {part.name: self._row(part) for part in parts}
+        live = [part for part in parts if part.error is None and rows[part.name].state == "copied"]
+        epochs: dict[tuple[str, int], int | None] = {}
+        for part in live:
+            copied = self._ledger.logs.get(part.name)
+            epochs[part.topic, part.partition] = None if copied is None or copied.epoch < 0 else copied.epoch
+        files = live[0].files if live else None
+        ends = files.cluster.epoch_ends(epochs) if isinstance(files, LiveFiles) else {}
+        jobs = []
+        for part in live:
+            row, end = rows[part.name], ends[part.topic, part.partition]
+            try:
+                if isinstance(end, StorageError):
+                    raise end
+                job = self._compare(part, row, end)
+            except StorageError as error:
+                self._fail(row, error)
+            else:
+                if job is not None:
+                    jobs.append(job)
+        self.result.partitions += rows.values()
+        return jobs
+
+    def _row(self, part: Partition) -> PartitionCopy:
+        row = PartitionCopy(part.name, part.path, os.path.join(self.result.target, part.name))
+        copied = self._ledger.logs.get(part.name)
+        if copied is not None and not os.path.isdir(self._path(part.name)) and copied.end > copied.start:
+            del self._ledger.logs[part.name]  # somebody has removed it, and gets it again
+            copied = None
+        if copied is not None:
+            row.log_end, row.looks = copied.end, 1
+        if part.error is not None:
+            self._fail(row, part.error)
+        elif copied is None and os.path.isdir(self._path(part.name)):
+            row.state, row.reason, row.looks = "failed", f"{self._path(part.name)} is not of this copy", 0
+        elif copied is not None and copied.topic_id and (now := _topic_id(part)) and now != copied.topic_id:
+            row.state = "stopped"
+            row.reason = f"the topic was deleted and made again: it was {copied.topic_id}, and is {now}; copy the new "
+            row.reason += "one into another folder"
         return row
 
-    def _fetch(self, part: Partition, folder: str, row: PartitionCopy, advance: Advance) -> None:
-        storage, files = self._storage, part.files
-        assert isinstance(files, LiveFiles)
-        log = files.ends_of(part.path)
-        storage.make_folder(folder)
-        start, row.log_end, row.looks = log.start, log.end, 1
-        with part.segments[0].open() as view:
-            assert isinstance(view, FetchedView)
-            writer, order = _SegmentWriter(storage, folder, log.start), Order(part.segments[0], view)
-            try:
-                for item in walk(view, is_last=False):
-                    gaps = [item] if isinstance(item, Gap) else order.check(item.batches).gaps
-                    if gaps or isinstance(item, Gap):
-                        raise gaps[0].as_error()
-                    writer.append(item, log.end)
-                    advance(item.batches.summary().end_position - item.file_position)
-            finally:
-                writer.close()
-            for first, following in view.removed:
-                start = max(start, following)
-                row.notes.append(f"retention removed offsets {first} to {following - 1} while they were fetched")
-        if not writer.count:
-            storage.open_log(os.path.join(folder, segment_file_name(log.end, FileKind.LOG))).close()
-        row.segments, row.bytes = max(writer.count, 1), writer.size
-        reindex(folder)
-        entries = [entry.name for entry in files.list_folder(part.path)]
-        if FileKind.PARTITION_METADATA.value in entries:
-            data = files.read_all(files.join(part.path, FileKind.PARTITION_METADATA.value))
-            storage.write_synced(os.path.join(folder, FileKind.PARTITION_METADATA.value), data)
-        storage.sync_folder(folder)
-        self._starts[part.topic, part.partition] = min(start, log.end)
+    def _compare(self, part: Partition, row: PartitionCopy, end: EpochEnd) -> _Job | None:
+        listed, copied = _ends_of(part), self._ledger.logs.get(part.name)
+        if copied is None:
+            row.first_offset, row.looks = listed.start, 1
+            return _Job(part, listed, row, end.leader_epoch, -1)
+        row.first_offset = copied.end
+        cut = (
+            f"up to offset {copied.end} was copied: what lies above is not in the cluster any more, and the copy stays"
+        )
+        if copied.epoch >= 0 and end.offset is not None and end.offset < copied.end:
+            row.state = "stopped"
+            row.reason = f"the log was cut at offset {end.offset} by an unclean election, and {cut}"
+            return None
+        if copied.epoch >= 0 and end.offset is None:
+            self.result.doubts.append(
+                f"{part.name}: its leader does not know epoch {copied.epoch}: whether the log was cut is not known"
+            )
+        if listed.end < copied.end:
+            row.state, row.reason = "stopped", f"the log ends at offset {listed.end}, and {cut}"
+            return None
+        if listed.end == copied.end:
+            row.state = "unchanged"
+            return None
+        if listed.start > copied.end:
+            self._note_gap(copied, row, copied.end, listed.start)
+        return _Job(part, listed, row, end.leader_epoch, copied.epoch)
 
+    def _note_gap(self, copied: CopiedLog, row: PartitionCopy, first: int, end: int) -> None:
+        copied.gaps.append([first, end])
+        row.removed.append((first, end))
 
-class _SegmentWriter:
-    """Writes batches into the segments of a new partition's folder."""
+    def _fail(self, row: PartitionCopy, error: PylogsegError) -> None:
+        self.errors.append(error)
+        row.state, row.reason = "failed", str(error)
 
-    def __init__(self, storage: LocalStorage, folder: str, start: int) -> None:
-        self._storage, self._folder = storage, folder
-        self._next = start  #: The offset that may come next; the first batch may begin below it.
-        self._file: Any = None
-        self._base = 0
-        self.count, self.size = 0, 0
-
-    def append(self, window: Window, end: int) -> None:
-        """Append the batches of a window that begin below an offset."""
-        rows = window.batches
-        rows = rows[rows.base_offset < end]
-        if not len(rows):
+    def _add_gone(self) -> None:
+        """Name what is in the copy and not in the cluster any more, as far as all of the cluster was asked for."""
+        url, _, inside = self._source.removeprefix(CLUSTER_SCHEME).partition("/")
+        if not self._choice.is_all or inside.strip("/"):
             return
-        first, last = int(rows.position[0]), int(rows.position[-1] + rows.size[-1])
-        # A compacted log begins before its first batch, and a compressed batch of magic 0 or 1 tells its last offset.
-        base, behind = min(int(rows.base_offset[0]), self._next), int(rows.last_offset[-1])
-        self._next = behind + 1
-        is_full = self._file is not None and self._file.size + last - first > _SEGMENT_BYTES
-        if self._file is None or is_full or behind - self._base > _MOST_OFFSETS:
-            self.close()
-            self._file, self._base = self._storage.open_log(self._path(base)), base
-            self.count += 1
-        self._file.append(memoryview(window.buffer)[first - window.file_position : last - window.file_position])
-        self.size += last - first
+        there = {row.name for row in self.result}
+        for name, copied in self._ledger.logs.items():
+            if name not in there:
+                reason = f"the cluster has no such partition any more; the copy has it up to offset {copied.end}"
+                row = PartitionCopy(
+                    name, f"{CLUSTER_SCHEME}{url}/{name}", os.path.join(self.result.target, name), "gone", reason
+                )
+                row.log_end, row.looks = copied.end, 1
+                self.result.partitions.append(row)
 
-    def close(self) -> None:
-        """Put the segment on the disk."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.sync()
-            file.close()
+    # ---- fetching ----
 
-    def _path(self, base: int) -> str:
-        return os.path.join(self._folder, segment_file_name(base, FileKind.LOG))
+    def _add(self, directory: LogDirectory, parts: Sequence[Partition]) -> None:
+        """Fetch partitions, each by one thread."""
+        jobs = self._make_jobs(parts)
+        if not jobs:
+            return
+        for job in jobs:
+            log = self._ledger.logs.setdefault(
+                job.part.name, CopiedLog(_topic_id(job.part), job.listed.start, job.listed.start)
+            )
+            log.epoch = job.leader_epoch
+        self._ledger.write(self._storage, self._place)  # before there is more than it says
+        work = Workload("pylogseg copy", [self._size_of(job.part) for job in jobs], self._on_bytes)
+        for _ in Threads(self._threads).map(lambda job, advance: self._fetch(directory, job, advance), jobs, work):
+            pass
+
+    def _fetch(self, directory: LogDirectory, job: _Job, advance: Advance) -> None:
+        row, copied = job.row, self._ledger.logs[job.part.name]
+        before, end = copied.end, None
+        log = FetchedLog(directory, job.part.name, copied)
+        try:
+            try:
+                if log.is_there:
+                    end_there = log.open(copied.start).log_end_offset
+                    if end_there != before and not (end_there < before and before == copied.start):
+                        reason = (
+                            f"its log ends at offset {end_there}, and a run has copied it up to {before}: something "
+                        )
+                        reason += "else changed it"
+                        raise StorageError(log.folder, "go on with", reason)
+                self._fetch_batches(job, log, advance)
+            finally:
+                row.segments = log.segments
+                end = log.close()
+                with self._lock:
+                    copied.end = max(copied.end, end or 0)
+                row.log_end, row.bytes = copied.end, log.size
+        except PylogsegError as error:
+            if isinstance(error, StorageError) and error.path.startswith(self._place) and error.errno is not None:
+                raise  # the disk of the copy
+            self._fail(row, error)
+            if end is None and job.known_epoch < 0 and not log.is_there:
+                row.looks = 0
+                with self._lock:
+                    del self._ledger.logs[job.part.name]
+
+    def _fetch_batches(self, job: _Job, log: FetchedLog, advance: Advance) -> None:
+        segment, listed, copied = job.part.segments[0], job.listed, log.copied
+        with segment.open() as view:
+            assert isinstance(view, FetchedView)
+            if copied.end > copied.start:
+                view.follow(job.leader_epoch)
+            # The last batch once more: the answer that has it ends with it, if the leader has begun a segment then.
+            view.begin(copied.end - 1 if copied.end > copied.start else copied.end, listed.end, is_committed=False)
+            order, count = Order(segment, view), 0
+            for item in walk(view, is_last=False):
+                gaps = [item] if isinstance(item, Gap) else order.check(item.batches).gaps
+                if gaps or isinstance(item, Gap):
+                    raise gaps[0].as_error()
+                count = self._note_removed(view, log, job.row, count)
+                log.append(item, listed.end, view.borders)
+                advance(item.batches.summary().end_position - item.file_position)
+            self._note_removed(view, log, job.row, count)
+        log.reach(listed.end)
+
+    def _note_removed(self, view: FetchedView, log: FetchedLog, row: PartitionCopy, count: int) -> int:
+        """Name offsets that retention removed while they were fetched; return how many ranges are named.
+
+        A copy that has nothing yet begins behind them.
+        """
+        copied = log.copied
+        for first, end in view.removed[count:]:
+            if (first := max(first, copied.end)) >= end:
+                continue
+            with self._lock:
+                if log.is_there:
+                    self._note_gap(copied, row, first, end)
+                else:
+                    copied.start = copied.end = end
+                self._ledger.write(self._storage, self._place)
+        return len(view.removed)
+
+    # ---- transactions ----
+
+    def end_transactions(self) -> None:
+        """End what is open, as the coordinators' log says; such a copy never goes on."""
+        self._ledger.is_ended = True
+        self._ledger.write(self._storage, self._place)
+        lock = self._storage.lock(self._place)
+        try:
+            rows = [row for row in self.result if row.state in ("copied", "unchanged") and not row.is_damaged]
+            self.result.notes += end_transactions(self._storage, self._list_unfinished(rows), [self._source])
+            entries = all_entries(self._storage, self._place)
+            for row in rows:
+                said = entries.setdefault(partition_of(row.name), {})
+                said |= dict.fromkeys((FileKind.RECOVERY_POINTS.value, FileKind.HIGH_WATERMARKS.value), row.log_end)
+            names = {row.name: entries[partition_of(row.name)] for row in rows}
+            note_entries(self._storage, self._place, names)
+        finally:
+            lock.release()
+
+    def _list_unfinished(self, rows: Sequence[PartitionCopy]) -> Iterator[UnfinishedCopy]:
+        for row in rows:
+            yield UnfinishedCopy(row, self._path(row.name), self._ledger.logs[row.name].start)
+
+
+def _ends_of(part: Partition) -> ListedLog:
+    assert isinstance(part.files, LiveFiles)
+    return part.files.ends_of(part.path)
+
+
+def _topic_id(part: Partition) -> str:
+    assert isinstance(part.files, LiveFiles)
+    return part.files.topic_id_of(part.path)

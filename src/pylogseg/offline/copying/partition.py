@@ -27,6 +27,7 @@ from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
 from pylogseg.format.words import count_text, size_text
 from pylogseg.offline.copying.files import check_is_file, copy_file, is_copied, swap_in
+from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window, walk
 
 #: How often, and after how many seconds, to look again where a broker was replacing segments.
@@ -41,15 +42,18 @@ _Identity = tuple[int, int]
     TableColumn("partition", "string", "its name", source="name"),
     TableColumn("source", "string", "its folder"),
     TableColumn("target", "string", "the new folder"),
-    TableColumn("state", "string", "copied, gone, skipped or failed"),
-    TableColumn("reason", "string", "why it is not in the copy", source=lambda row: row.reason or None),
+    TableColumn("state", "string", "copied, unchanged, gone, skipped, stopped or failed"),
+    TableColumn("reason", "string", "why it is not there, or does not go on", source=lambda row: row.reason or None),
+    TableColumn("firstOffset", "int64", "of a cluster: where this run began", source=lambda row: row.first_offset),
     TableColumn("logEnd", "int64", "offset after the last record of the copy"),
-    TableColumn("bytes", "int64", "of all its segments", "bytes"),
+    TableColumn("bytes", "int64", "of all its segments; of a cluster, those that this run fetched", "bytes"),
     TableColumn("segments", "int64", "their number"),
     TableColumn("cutBytes", "int64", "left out after the last whole batch", "bytes"),
     TableColumn("damaged", "bool", "its last segment has damage before good batches", source="is_damaged"),
+    TableColumn("removed", "list<string>", "offsets that retention removed before they were copied",
+                source=lambda row: [offsets_text(*each) for each in row.removed]),
     TableColumn("notes", "list<string>", "for people"),
-)
+)  # fmt: skip
 @dataclass
 class PartitionCopy:
     """The result of copying a partition.
@@ -59,14 +63,17 @@ class PartitionCopy:
     name : str
         Of its folder.
     source, target : str
-    state : {"copied", "gone", "skipped", "failed"}
-        Gone: the broker deleted the partition meanwhile. Left, and failed because a part of it cannot be read: see
-        `reason`.
+    state : {"copied", "unchanged", "gone", "skipped", "stopped", "failed"}
+        Gone: the broker deleted the partition meanwhile. Unchanged: the copy of a cluster had all of it. Stopped: the
+        copy of a cluster does not go on, because its log or topic is another one now. Skipped, and failed because a
+        part of it cannot be read: see `reason`.
     reason : str
+    first_offset : int or None
+        Of a cluster: where this run began.
     log_end : int
         Offset after the last record of the copy.
     bytes : int
-        Of all its segments.
+        Of all its segments; of a cluster, those that this run fetched.
     segments : int
     cut_bytes : int
         Bytes left out after the last whole batch.
@@ -75,6 +82,8 @@ class PartitionCopy:
         are looked at; see `Copied.lacking`.
     looks : int
         Listings of the folder that were needed.
+    removed : list of (int, int)
+        Of a cluster: half-open ranges that retention removed before they were copied.
     notes : list of str
     """
 
@@ -83,21 +92,26 @@ class PartitionCopy:
     target: str
     state: str = "copied"
     reason: str = ""
+    first_offset: int | None = None
     log_end: int = 0
     bytes: int = 0
     segments: int = 0
     cut_bytes: int = 0
     is_damaged: bool = False
     looks: int = 0
+    removed: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines for people."""
+        if self.state == "unchanged":
+            return
         if self.state != "copied":
             yield f"{self.name}: {self.state}: {self.reason}"
             return
         end = f", up to offset {self.log_end}" if self.looks else ""  # else the copy is only planned
         yield f"{self.name}: {count_text(self.segments, 'segment')}, {size_text(self.bytes)}{end}"
+        yield from (f"  missing: {offsets_text(*range_)}: retention removed them first" for range_ in self.removed)
         if self.cut_bytes:
             yield f"  left out: {self.cut_bytes} bytes after the last whole batch"
         yield from (f"  note: {note}" for note in self.notes)
