@@ -9,7 +9,7 @@ import click
 
 from pylogseg.disk.tier.keys import KEYS_VARIABLE
 from pylogseg.disk.tier.opening import is_tier
-from pylogseg.env.urls import CLUSTER_SCHEME
+from pylogseg.env.urls import CLUSTER_SCHEME, refuse_cluster
 from pylogseg.errors import RequestError
 
 #: In a context's meta: the URL of the tier of the disks that are read.
@@ -56,10 +56,10 @@ keys_option = click.option(
 
 
 class Local(click.Path):
-    """A path of this machine: the URL of a tier is none, and would become the name of a folder."""
+    """A path of this machine: a URL of a tier or a cluster is none, and would become the name of a folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse the URL of a tier, with what to do instead."""
+        """Refuse a URL, with a remedy."""
         if is_tier(value):
             self.fail(
                 f"{value}: a tier cannot be changed: name a folder of this machine, or restore its partitions into one "
@@ -67,6 +67,7 @@ class Local(click.Path):
                 param,
                 ctx,
             )
+        refuse_cluster(value, is_written=not self.exists)
         return super().convert(value, param, ctx)
 
 

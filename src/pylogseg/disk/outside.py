@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pylogseg.disk.folders import LOG_DIR_FILES, is_of_partition
 from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.urls import refuse_cluster
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import parse_partition_folder
 
@@ -19,6 +20,7 @@ def check_outside(place: str | os.PathLike[str]) -> None:
 
     It need not exist. In the staging folder of a restore other commands may write.
     """
+    refuse_cluster(place, is_written=True)
     real = Path(os.path.realpath(place))
     for folder in (real, *real.parents):
         if folder.name.startswith(f"{STAGING_TOPIC}-"):

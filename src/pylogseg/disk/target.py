@@ -21,6 +21,7 @@ from pylogseg.env.filesystem import Entry
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.overlay import FileChange, OverlayStorage
 from pylogseg.env.storage import Storage
+from pylogseg.env.urls import refuse_cluster
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import parse_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, is_topic, parse_partition_folder
@@ -59,6 +60,7 @@ class Target:
         """Resolve a path, which may be a folder of log directories; RequestError if it is neither, or ambiguous."""
         if not path:  # an unset shell variable must not mean the root
             raise RequestError("the path is empty: name a log directory, or the folder of a partition")
+        refuse_cluster(path)
         path = path.rstrip(os.sep) or os.sep
         entries = storage.list_folder(path)
         above, name = os.path.dirname(path) or os.curdir, os.path.basename(os.path.abspath(path))

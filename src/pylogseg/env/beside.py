@@ -31,6 +31,7 @@ from pylogseg.env.handles import open_descriptor, open_folder
 from pylogseg.env.interrupts import held_back
 from pylogseg.env.locks import LOCK_NAME
 from pylogseg.env.storage import AppendFile, LocalStorage, Storage, make_folder
+from pylogseg.env.urls import refuse_cluster
 from pylogseg.errors import RequestError, StorageError
 
 try:
@@ -300,6 +301,7 @@ class NewFolder:
     """A folder that is made at `beside` until `finish` gives it its name, which must be free."""
 
     def __init__(self, storage: Storage, path: str) -> None:
+        refuse_cluster(path, is_written=True)
         self._storage = storage
         self.path = os.path.abspath(path) if isinstance(storage, LocalStorage) else path
         above, name = storage.split(self.path)

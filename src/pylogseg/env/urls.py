@@ -26,6 +26,20 @@ def file_system(
     return remote_files(text, storage_options or {})
 
 
+def refuse_cluster(path: str | os.PathLike[str], *, is_written: bool = False) -> None:
+    """Raise RequestError for the URL of a running cluster where files are changed, or where they are written."""
+    text = os.fspath(path)
+    if not text.startswith(CLUSTER_SCHEME):
+        return
+    url = without_login(text)
+    if is_written:
+        raise RequestError(f"{url}: files are written here, and this is a running cluster: name a folder")
+    raise RequestError(
+        f"{url}: this changes files, and those of a running cluster are its brokers': copy the topics first, "
+        f"by `pylogseg copy {url} DIR`"
+    )
+
+
 def refuse_map(url: str) -> None:
     """Refuse to map what lies in a store."""
     raise RequestError(f"{without_login(url)}: only files of this machine can be mapped: read it without memory_map")
