@@ -34,6 +34,7 @@ tier-histories   $python tests/kafka/broker/tier_histories.py
 merges           $python tests/kafka/broker/merges.py
 live-reads       $python tests/kafka/broker/live_reads.py
 live-cluster     $python tests/kafka/broker/live_cluster.py --rounds 3
+live-histories   $python tests/kafka/broker/live_histories.py --rounds 3
 old-followers    env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/old_followers.py
 opens            $python tests/kafka/broker/opens.py
 manages          $python tests/kafka/broker/manages.py

@@ -19,6 +19,7 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
 from pylogseg.live import cluster as live_cluster
 from pylogseg.offline.copying.ledger import FILE
+from pylogseg.values.internal.cluster import ClusterMetadata
 
 SMALL = {"internal.segment.bytes": 4000}
 
@@ -77,7 +78,7 @@ def test_each_run_goes_on_at_the_end(broker: pylogseg.Broker, tmp_path: Path) ->
         assert {row.state for row in again} == {"unchanged"}
         assert again.exit_code == 0
     assert len(segments(copy / "orders-0")) > 5
-    assert offline.diff(copy, tmp_path / "broker").exit_code == 0
+    assert offline.diff(copy, tmp_path / "broker", topic=["orders", "late"]).exit_code == 0
     assert run("verify", copy).code == 0
 
 
@@ -214,6 +215,42 @@ def test_something_else_changed_the_copy(broker: pylogseg.Broker, tmp_path: Path
     assert done.exit_code == 2
     assert f"a run has copied it up to {orders.log_end}" in next(iter(done.warnings()))
     assert segments(copy / "other-0") == segments(tmp_path / "broker" / "other-0")
+
+
+def test_settings_and_topic_ids(broker: pylogseg.Broker, tmp_path: Path) -> None:
+    """They are where commands look for those of a broker's disk, and follow the cluster."""
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    broker.create_topic("orders", 2, {**SMALL, "retention.ms": 123456})
+    produce(broker, "orders", 30)
+    copy, archived = tmp_path / "copy", tmp_path / "archive"
+    assert offline.copy(url_of(broker), copy).exit_code == 0
+    snapshot = [*(copy / "__cluster_metadata-0").glob("*.checkpoint")]
+    assert offline.copy(url_of(broker), copy).exit_code == 0
+    assert [*(copy / "__cluster_metadata-0").glob("*.checkpoint")] == snapshot, "nothing is new"
+    topic_id = json.loads((copy / FILE).read_text())["partitions"]["orders-0"]["topic_id"]
+    metadata = ClusterMetadata.read(str(copy / "__cluster_metadata-0"))
+    assert metadata.topic_ids == {"orders": topic_id}
+    assert topic_id in (tmp_path / "broker" / "orders-0" / "partition.metadata").read_text()
+    assert metadata.of_topic("orders") == {"internal.segment.bytes": "4000", "retention.ms": "123456"}
+    resource = ConfigResource(ResourceType.TOPIC, "orders")
+    resource.add_incremental_config(
+        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+    broker.create_topic("late", 1)
+    assert offline.copy(f"{url_of(broker)}/late", copy).exit_code == 0
+    metadata = ClusterMetadata.read(str(copy / "__cluster_metadata-0"))
+    assert {*metadata.topic_ids} == {"orders", "late"}
+    assert "cleanup.policy" not in metadata.of_topic("orders"), "this run was asked for another topic"
+    assert offline.copy(url_of(broker), copy).exit_code == 0
+    assert run("verify", copy).code == 0
+    assert run("archive", copy, archived).code == 0
+    (point,) = run("archive", "points", archived, "--json").rows
+    shown = json.loads(run("archive", "show", archived, point["point"], "--json").text)
+    assert shown["topics"][topic_id]["cleanup.policy"] == "compact" if "topics" in shown else "compact" in str(shown)
 
 
 #: Runs that die at one of their changes of the disk, as forks of a process without threads, until one comes through.

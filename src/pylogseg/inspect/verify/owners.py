@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pylogseg.disk.disk import LogDir
 from pylogseg.disk.small_files import SmallFile, read_meta_properties
 from pylogseg.format.files.properties import MetaProperties
-from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.format.names import METADATA_TOPIC, FileKind
 
 
 class LogDirOwner(NamedTuple):
@@ -31,8 +31,15 @@ class LogDirOwner(NamedTuple):
 
     @property
     def has_metadata(self) -> bool:
-        """True if the metadata log is in this directory: each broker of a KRaft cluster has one such directory."""
-        return any(part.topic == METADATA_TOPIC for part in self.log_dir.partitions)
+        """True if the metadata log is in this directory: each broker of a KRaft cluster has one such directory.
+
+        A copy of a running cluster has a snapshot in its place, and is no broker's.
+        """
+        return any(
+            part.size or any(other.name.kind is FileKind.QUORUM_STATE for other in part.others)
+            for part in self.log_dir.partitions
+            if part.topic == METADATA_TOPIC
+        )
 
     @property
     def is_kraft(self) -> bool:

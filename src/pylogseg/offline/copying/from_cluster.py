@@ -22,6 +22,7 @@ from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.live.cluster import EpochEnd
+from pylogseg.live.describing import topic_settings
 from pylogseg.live.fetching import FetchedView
 from pylogseg.live.files import ListedLog, LiveFiles
 from pylogseg.log.directory import LogDirectory, partition_of
@@ -29,9 +30,11 @@ from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.fetched_log import FetchedLog
 from pylogseg.offline.copying.ledger import CopiedLog, CopyLedger
 from pylogseg.offline.copying.partition import PartitionCopy
+from pylogseg.offline.copying.topic_settings import keep_topics
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
 from pylogseg.offline.restoring.checkpoints import all_entries, note_entries
 from pylogseg.reading.offset_order import Order
+from pylogseg.server.writing.bootstrap_checkpoint import KeptTopic
 from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 from pylogseg.walker.gaps import Gap
@@ -171,6 +174,7 @@ class _ClusterCopy:
         self._add(directory, [part for part in self._listing if part.topic not in (GROUPS, TRANSACTIONS)])
         if any(part.topic == TRANSACTIONS for part in self._listing):
             self._add(directory, [part for part in self._list() if part.topic == TRANSACTIONS])
+        self._keep_settings()
         self._add_gone()
 
     def _recover(self, directory: LogDirectory) -> None:
@@ -292,6 +296,24 @@ class _ClusterCopy:
                 )
                 row.log_end, row.looks = copied.end, 1
                 self.result.partitions.append(row)
+
+    def _keep_settings(self) -> None:
+        """Write what the cluster says of the topics that were copied."""
+        topics: dict[str, KeptTopic] = {}
+        for part in self._listing:
+            copied = self._ledger.logs.get(part.name)
+            if copied is not None and copied.topic_id and copied.topic_id == _topic_id(part):
+                topic = topics.setdefault(part.topic, KeptTopic(part.topic, copied.topic_id))
+                topic.count = max(topic.count, part.partition + 1)
+                topic.epochs[part.partition] = max(copied.epoch, 0)
+        files = self._listing[0].files if self._listing else None
+        settings = topic_settings(files.cluster, sorted(topics)) if isinstance(files, LiveFiles) else {}
+        for name, own in settings.items():
+            if isinstance(own, StorageError):
+                self.result.doubts.append(f"{name}: its settings are not in the copy: {own.reason}")
+            else:
+                topics[name].settings = own
+        keep_topics(self._storage, self._place, {name: topics[name] for name in settings})
 
     # ---- fetching ----
 
