@@ -29,6 +29,7 @@ CHANGES = {
     "redact": [URL, "orders", "--key", "a"],
     "recode": [URL, "orders", "--compression", "zstd"],
     "repair": [URL, "orders"],
+    "quorum": ["rescue", URL, "--voter", "1@h:1", "--into", "{to}/new"],
 }
 READS = {
     "ls": [URL],
@@ -118,7 +119,7 @@ FUNCTIONS = [
 def test_a_function_that_changes_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     function = getattr(pylogseg.offline, name)
-    given = [URL] if name == "merge" else URL
+    given = [URL] if name in ("merge", "rescue_quorum") else URL
     with pytest.raises(RequestError, match="copy the topics first"):
         function(given, **CALLS.get(name, {}))
     assert not list(tmp_path.iterdir())

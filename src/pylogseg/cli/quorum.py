@@ -44,6 +44,8 @@ or --without left one out; 2 a disk cannot be read, wrong usage, or a refusal: t
 nothing was written; 130 interrupted.
 """
 _LOOK = "look"
+#: A disk; one of several may be gone.
+_SOURCE = Local(is_source=True)
 
 
 class QuorumCommands(click.Group):
@@ -62,7 +64,7 @@ def quorum_commands() -> None:
 
 
 @quorum_commands.command(_LOOK)
-@click.argument("disks", nargs=-1, required=True, metavar="DIR...", type=Local(), shell_complete=completion.files)
+@click.argument("disks", nargs=-1, required=True, metavar="DIR...", type=_SOURCE, shell_complete=completion.files)
 @json_option
 def look_command(disks: tuple[str, ...], as_json: bool) -> None:
     """Show the copies, the longest one, the names that a shorter one lacks, and the verdict."""
@@ -74,7 +76,7 @@ def look_command(disks: tuple[str, ...], as_json: bool) -> None:
 
 
 @quorum_commands.command("rescue")
-@click.argument("disks", nargs=-1, required=True, metavar="FROM...", type=Local(), shell_complete=completion.files)
+@click.argument("disks", nargs=-1, required=True, metavar="FROM...", type=_SOURCE, shell_complete=completion.files)
 @click.option("--voter", "voters", multiple=True, metavar="ID@HOST:PORT", help="A new voter: one, three or five.")
 @click.option(
     "--rename", multiple=True, metavar="OLD=NEW", help="The old voters, at other addresses; each is HOST:PORT."

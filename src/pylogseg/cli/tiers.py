@@ -56,7 +56,14 @@ keys_option = click.option(
 
 
 class Local(click.Path):
-    """A path of this machine: a URL of a tier or a cluster is none, and would become the name of a folder."""
+    """A path of this machine: a URL of a tier or a cluster is none, and would become the name of a folder.
+
+    With `is_source`, it may be missing and is not written to.
+    """
+
+    def __init__(self, *, is_source: bool = False, **how: Any) -> None:
+        super().__init__(**how)
+        self._is_written = not (is_source or self.exists)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse a URL, with a remedy."""
@@ -67,7 +74,7 @@ class Local(click.Path):
                 param,
                 ctx,
             )
-        refuse_cluster(value, is_written=not self.exists)
+        refuse_cluster(value, is_written=self._is_written)
         return super().convert(value, param, ctx)
 
 

@@ -27,7 +27,7 @@ def file_system(
 
 
 def refuse_cluster(path: str | os.PathLike[str], *, is_written: bool = False) -> None:
-    """Raise RequestError for the URL of a running cluster where files are changed, or where they are written."""
+    """Raise RequestError for the URL of a running cluster where a folder is needed, as the source or to write to."""
     text = os.fspath(path)
     if not text.startswith(CLUSTER_SCHEME):
         return
@@ -35,8 +35,8 @@ def refuse_cluster(path: str | os.PathLike[str], *, is_written: bool = False) ->
     if is_written:
         raise RequestError(f"{url}: files are written here, and this is a running cluster: name a folder")
     raise RequestError(
-        f"{url}: this changes files, and those of a running cluster are its brokers': copy the topics first, "
-        f"by `pylogseg copy {url} DIR`"
+        f"{url}: this is for files, and those of a running cluster are its brokers': name their disks, "
+        f"or copy the topics first, by `pylogseg copy {url} DIR`"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, groupby
 
 from pylogseg.env.executor import Advance
+from pylogseg.env.urls import refuse_cluster
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.outcome import Outcome, TextTable
@@ -223,6 +224,8 @@ def look_at_quorum(paths: Sequence[str], *, names: bool = True, on_bytes: Advanc
     `names` says whether changes are named: both states of each pair that differs are read for it. Raises RequestError
     if the disks are of several clusters, or one is given twice.
     """
+    for path in paths:
+        refuse_cluster(path)
     copies = [copy for path in paths for copy in read_copies(path, on_bytes)]
     look = QuorumLook(_without_second_directories(copies))
     _refuse_twice(look.copies)
