@@ -11,9 +11,9 @@ import pytest
 from helpers import words
 
 CEILINGS: dict[Callable[[], Sized], int] = {
-    words.inverted: 249,
-    words.doubly_relative: 436,
-    words.agentless: 240,
+    words.inverted: 0,
+    words.doubly_relative: 412,
+    words.agentless: 230,
     words.vague_locals: 1821,
     words.participle_functions: 505,
     words.repeated_names: 135,

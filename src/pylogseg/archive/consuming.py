@@ -1,4 +1,6 @@
-"""What a drill asks a broker, over Kafka's protocol and as its clients do: ends of logs, records, offsets of groups."""
+"""Questions of a drill to a broker, over Kafka's protocol as its clients ask them: ends of logs, records, offsets of
+groups.
+"""
 
 from __future__ import annotations
 

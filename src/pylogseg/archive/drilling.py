@@ -1,7 +1,7 @@
 """`drill`: restore a point into a temporary folder, open it with brokers, consume all of it, and compare.
 
-What there has to be is read from the archive itself, past any broker: the number of records that each isolation gives,
-and a SHA-256 over them. Each broker gets a restored copy of its own.
+The drill reads the expected records from the archive itself, past any broker: the number of records that each isolation
+gives, and a SHA-256 over them. Each broker gets a restored copy of its own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ConsumedPartition:
 
 @dataclass
 class BrokerEvidence:
-    """What one broker did with a restored copy.
+    """The work of one broker with a restored copy.
 
     `broker` is how it was opened, `group_offsets` the number of committed offsets that were compared,
     `transactional_ids` that of the ids that committed a transaction. `not_run` says why the broker was not tried, or
@@ -184,7 +184,7 @@ class DrillResult(Outcome):
 
     @property
     def verdict(self) -> str:
-        """What was found, in a sentence."""
+        """The findings, in a sentence."""
         if self.all_problems:
             count = len(self.all_problems)
             return f"{count:,} {'difference' if count == 1 else 'differences'}"

@@ -89,8 +89,8 @@ def _cleaned_beyond(plan: PartitionPlan, end: int, sources: Sequence[SeenCopy]) 
 def _was_cleaned(copy: SeenCopy, end: int) -> bool:
     """Check whether a cleaner that may know records behind an end has put a segment in place.
 
-    It takes these from sealed segments, and notes how far it went only when it is done with all. What it puts in place
-    keeps the time of the last append, and has another time of change, after the high watermark was noted.
+    It takes these from sealed segments, and notes how far it went only when it is done with all. A segment that it puts
+    in place keeps the time of the last append, and has another time of change, after the high watermark was noted.
     """
     since, is_beyond, is_fresh = copy.mark_file.written_ns - _NOTING_NS, False, False
     try:

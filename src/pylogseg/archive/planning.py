@@ -31,7 +31,7 @@ MOST_PIECES = 4
 
 @dataclass
 class PartitionPlan:
-    """What has to be done for a partition."""
+    """The work that a partition needs."""
 
     key: Key
     copies: list[SeenCopy]  #: In the order in which they are asked.

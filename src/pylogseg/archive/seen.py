@@ -1,4 +1,4 @@
-"""What disks have of a cluster: log directories, the copies of each partition, and what their files say of them."""
+"""A cluster as its disks show it: log directories, the copies of each partition, and what their files say of them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SeenCopy:
 
     @property
     def replica(self) -> Replica:
-        """What decides whose history counts."""
+        """The facts by which one copy's history counts."""
         return Replica(self.lineage, self.mark or 0, self.node_id)
 
 

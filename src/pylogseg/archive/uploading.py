@@ -1,6 +1,6 @@
 """A range of offsets of a segment as an archived segment: its batches, each checked, and what a broker has beside them.
 
-What is made is a valid segment that begins with the range: whoever opens the archive needs no other part of it.
+The result is a valid segment that begins with the range: a reader of the archive needs no other part of it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BUILD = LogConfig()
 
 
 class Uploaded(NamedTuple):
-    """What came of a range: the segment, if there is anything in it, how far it goes, and why not to its end."""
+    """The result of a range: the segment, if there is anything in it, how far it goes, and why not to its end."""
 
     segment: ArchivedSegment | None
     end: int
@@ -67,7 +67,7 @@ class Uploaded(NamedTuple):
 
 @dataclass(frozen=True)
 class UploadJob:
-    """What uploads share."""
+    """Settings that all uploads of a run share."""
 
     store: ObjectStore
     form: UploadForm
@@ -79,7 +79,7 @@ class UploadJob:
     def put(self, stem: str, log: Path, beside: tuple[bytes, bytes], there: Mapping[str, int]) -> None:
         """Upload the objects of a segment; the manifest is the last.
 
-        What the first two have is in their name: one that a killed run left whole is the same.
+        The name of the first two tells their content: one that a killed run left whole is the same.
         """
         log_name, body_name, manifest_name = (stem + suffix for suffix in SUFFIXES)
         if there.get(os.path.basename(log_name)) != log.stat().st_size:

@@ -153,8 +153,8 @@ def write(
 ) -> ArchiveResult:
     """Upload what an archive lacks of the disks of a cluster's brokers, running or stopped, and write a point.
 
-    Segments are uploaded once; of the active one what is below the high watermark. Replicas are one copy. Of a run that
-    was killed anywhere, the newest point stays, and the next run goes on with what was uploaded.
+    Segments are uploaded once; of the active one what is below the high watermark. Replicas are one copy. A run that
+    was killed anywhere leaves the newest point as it was, and the next run goes on with its uploads.
 
     Parameters
     ----------

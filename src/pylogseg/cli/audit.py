@@ -83,9 +83,13 @@ def _arguments(function: common.F) -> common.F:
     "struct. Repeatable; without a column after the sign, there is none: with offset= and timestamp=COLUMN, rows are "
     "compared by the hour.",
 )  # fmt: skip
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="Whose columns TABLE has; default: by its columns.")
-@click.option("--value-as", type=_AS, default="bytes", show_default=True, help="What TABLE has of values.")
-@click.option("--key-as", type=_AS, default="bytes", show_default=True, help="What TABLE has of keys.")
+@click.option(
+    "--preset",
+    type=click.Choice(list(PRESETS)),
+    help="The writer of TABLE, which tells its columns; default: by its columns.",
+)
+@click.option("--value-as", type=_AS, default="bytes", show_default=True, help="The form of values in TABLE.")
+@click.option("--key-as", type=_AS, default="bytes", show_default=True, help="The form of keys in TABLE.")
 @typed_options
 @click.option("--dead-letters", metavar="TABLE", help="A table of dead letters, a part of TABLE; default: TABLE~dlq.")
 @click.option(

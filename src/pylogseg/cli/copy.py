@@ -76,7 +76,7 @@ read is reported and left out, the rest is copied); 130 interrupted.
     "Only list what would be copied, and how many bytes.",
 )
 @click.option(
-    "--follow", "-F", is_flag=True, help="Of a cluster: go on, and copy what is new every --every, until Ctrl-C."
+    "--follow", "-F", is_flag=True, help="For a cluster: go on, and copy what is new every --every, until Ctrl-C."
 )
 @click.option(
     "--every",
@@ -88,7 +88,7 @@ read is reported and left out, the rest is copied); 130 interrupted.
 @click.option(
     "--end-transactions",
     is_flag=True,
-    help="Of a cluster: end open transactions in the copy; it never goes on then.",
+    help="For a cluster: end open transactions in the copy; it never goes on then.",
 )
 @common.json_option
 @common.jobs_option

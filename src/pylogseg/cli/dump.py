@@ -74,7 +74,7 @@ def dump(
     """Decode any FILE of a broker's disk: batches, entries or fields.
 
     FILE is a log, index, snapshot, checkpoint, meta.properties or another small file, also with a suffix such as
-    .deleted. Of a partition's folder all files are decoded, of a log directory only its small files.
+    .deleted. The command decodes all files of a partition's folder, and only the small files of a log directory.
     """
     from pylogseg.inspect.dump.native import files_of
 

@@ -213,7 +213,7 @@ class _Out:
     type=click.Choice(["raise", "null", "base64"]),
     default="raise",
     show_default=True,
-    help="What to do with bytes that are not UTF-8.",
+    help="The form of bytes that are not UTF-8.",
 )
 @typed_options
 @undecoded_option
@@ -533,7 +533,7 @@ def _export_part(formed: tuple[LogReader, Form], advance: Advance, folder: Path)
 
 
 class _Notes:
-    """What is noted of the logs of an export, so that who reads its files knows what they lack.
+    """Notes on the logs of an export, so that a reader of its files knows their gaps.
 
     It says of each that an export did not end, until it has.
     """

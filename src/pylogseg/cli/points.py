@@ -25,13 +25,13 @@ def point_options(function: F) -> F:
     """Add ``--at`` and ``--point``; `at_point` is the callback of the argument that names the archive."""
     given: dict[str, Any] = {"is_eager": True, "expose_value": False}
     at = click.option(
-        "--at", metavar="TIME", callback=_noted("at"), help="Of an archive: the last point up to TIME.", **given
+        "--at", metavar="TIME", callback=_noted("at"), help="For an archive: the last point up to TIME.", **given
     )
     point = click.option(
         "--point",
         metavar="ID",
         callback=_noted("point"),
-        help="Of an archive: the point with this id, or a beginning of it from the year on.",
+        help="For an archive: the point with this id, or a beginning of it from the year on.",
         **given,
     )
     return decorated(function, [at, point])

@@ -36,7 +36,7 @@ whose batches were deleted or compacted, and leaders that wrote nothing. So with
     "--only",
     multiple=True,
     type=click.Choice(list(KINDS)),
-    help="What to rebuild; repeatable. Default: the three indexes, and what is missing or unreadable of the rest.",
+    help="A kind of file to rebuild; repeatable. Default: the three indexes, and missing or unreadable others.",
 )
 def reindex(request: Request, only: Sequence[str]) -> None:
     """Rebuild offset, time and transaction indexes, producer snapshots and leader epochs from the log.

@@ -1,4 +1,4 @@
-"""What `serve` and `broker` share: options of connections and logins, the first line, and the end by a signal."""
+"""Parts that `serve` and `broker` share: options of connections and logins, the first line, and the end by a signal."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ _PRODUCERS: Headings = {
 @state_options("TRANSACTIONAL-ID")
 @click.option("--open", "is_open", is_flag=True, help="Print the transactions that are open in the partitions.")
 @click.option(
-    "--hanging", is_flag=True, help="Of the open ones, print only those that hang, and the command that aborts each."
+    "--hanging", is_flag=True, help="Print only open transactions that hang, and the command that aborts each."
 )
 @click.option("--producers", is_flag=True, help="Print the producers of each partition.")
 def transactions(

@@ -52,7 +52,7 @@ def undecoded_option(function: F) -> F:
     return click.option(
         "--on-undecoded",
         type=click.Choice(["raw", "raise", "skip"]),
-        help="What to do with a value that cannot be decoded: raw (the default) keeps its bytes in a column.",
+        help="Treatment of a value that cannot be decoded: raw (the default) keeps its bytes in a column.",
     )(function)
 
 
@@ -133,7 +133,7 @@ def payload_text(
 def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader]) -> TypedText:
     """Return what decodes records for text, each topic by its own schemas.
 
-    Of several topics, one without a schema stays as it is, with a note; it is looked at when its first record is met.
+    A topic without a schema, one of several, stays as it is, with a note; its first record decides.
     """
     from pylogseg.values.decoding import schemas_disk
     from pylogseg.values.schemas.store import Schemas

@@ -61,7 +61,7 @@ error.
     type=click.Choice([level.name.lower() for level in Level]),
     default="indexes",
     show_default=True,
-    help="What to check; each level includes those before it.",
+    help="The checks; each level includes those before it.",
 )
 @json_option
 @workers_option
@@ -70,16 +70,16 @@ error.
     "--remote-metadata",
     metavar="DIR",
     type=click.Path(exists=True),
-    help="Of a tier: the log directory with __remote_log_metadata, to compare with.",
+    help="For a tier: the log directory with __remote_log_metadata, to compare with.",
 )
 @click.option(
     "--read-all",
     "read",
     flag_value="all",
-    help="Of an archive: read all that its points need, not only list it.",
+    help="For an archive: read all that its points need, not only list it.",
 )
 @click.option(
-    "--read-new", "read", flag_value="new", help="Of an archive: read those objects that no run before has read."
+    "--read-new", "read", flag_value="new", help="For an archive: read those objects that no run before has read."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only damage, without notices and summary.")
 def verify(
@@ -140,7 +140,7 @@ def verify(
 def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, quiet: bool) -> None:
     """Print findings, then the summary, and end with its exit code.
 
-    Damage at a place in a segment comes as it is found. Of others that many files have alike, people read one.
+    Damage at a place in a segment comes as it is found. A finding that many files have alike is shown once.
     """
     is_read, alike = True, dict[tuple[Any, ...], list[Finding]]()
     try:

@@ -158,8 +158,8 @@ def open_dir(
 def open_later(paths: Sequence[str], *, tier: str | None = None, memory_map: bool = False) -> Disk:
     """Open paths like `open_dir`, but list the files of a partition's folder when they are first asked for.
 
-    Only names are looked at before, and none is listed later whose folder is being changed. What the disk of another
-    machine has is listed at once.
+    Only names are looked at before, and none is listed later whose folder is being changed. The disk of another machine
+    is listed at once.
     """
     return _opened(paths, None, tier, memory_map=memory_map, is_later=True)
 
@@ -412,8 +412,8 @@ _RENAMES_S = 0.005
 def settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     """Return consistent entries of a partition's folder; list it again while a writer is changing it.
 
-    A listing is not atomic: it may lack a file that was made meanwhile, and have one that was made after that. Of a log
-    that grows, what is up to the last segment of the first listing stays; segments that are newer are left out. While a
+    A listing is not atomic: it may lack a file that was made meanwhile, and have one that was made after that. A log
+    that grows keeps the segments up to the last one of the first listing; segments that are newer are left out. While a
     cleaning replaces segments, neither the old nor the new ones have their names for a few renames. If a crash left the
     folder like that, the entries are returned as they are: see `pylogseg.disk.swaps`.
     """

@@ -1,4 +1,4 @@
-"""What a load makes of the files of a partition where a replacement of segments was interrupted.
+"""The files that a load leaves of a partition in which a replacement of segments was interrupted.
 
 A cleaning, or a split, renames what it wrote from `.cleaned` to `.swap`, then the old segments to `.deleted`, then
 takes `.swap` away. From the first step to the last a load finishes it, or undoes all of it; so who reads the folder

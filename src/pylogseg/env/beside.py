@@ -124,7 +124,7 @@ def _name_new(beside: Path, target: Path) -> None:
 def flush(folder: Path) -> None:
     """Bring what was written below a folder to its disk: of that file system only, where the system can tell them.
 
-    What a broker has not flushed yet on its own disks stays as it is.
+    Files that a broker has not flushed yet on its own disks stay as they are.
     """
     if not hasattr(os, "sync"):
         return

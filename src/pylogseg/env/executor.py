@@ -1,4 +1,4 @@
-"""What runs a job that goes item by item, segment by segment or partition by partition: this thread, several, Spark.
+"""Executors of a job that goes item by item, segment by segment or partition by partition: this thread, several, Spark.
 
 A job is a function of a module, with what it needs bound by `functools.partial`, and items: both can be pickled, so
 each executor runs the same job. Spark's is `pylogseg.spark.executor`.
@@ -59,7 +59,7 @@ def job_count(jobs: int | None) -> int:
 
 
 class Workload(NamedTuple):
-    """What is said of a run."""
+    """The name and the size of a run."""
 
     label: str = "pylogseg"  #: For who watches the tasks of a cluster.
     sizes: Sequence[int] = ()  #: About the bytes of each item, for who has to plan.
@@ -194,11 +194,11 @@ class Threads:
     def flat(self, function: Callable[[T], Iterator[R]], items: Iterable[T]) -> Iterator[R]:
         """Yield what a function yields for each item, in the order of the items; the caller's thread is one of these.
 
-        What the first item gives is yielded as it comes, and only then other threads begin: they are at most two items
-        a job ahead of the results, and an item that nobody has begun when its turn comes is the caller's. While the
-        caller would wait for the next results, its thread works on an item behind them. So there are no more threads
-        than jobs, and the one that takes the results, and frees them, makes many of them too: of memory, that costs
-        less.
+        Results of the first item are yielded as they come, and only then other threads begin: they are at most two
+        items a job ahead of the results, and an item that nobody has begun when its turn comes is the caller's. While
+        the caller would wait for the next results, its thread works on an item behind them. So there are no more
+        threads than jobs, and the one that takes the results, and frees them, makes many of them too: of memory, that
+        costs less.
 
         An exception is raised in its place, after what came before it. Then, or when the caller ends the iteration,
         running jobs end at the next thing that they yield.

@@ -51,7 +51,7 @@ class Readable(Protocol):
 class FileView(Protocol):
     """An open file that is read by position.
 
-    `read` returns up to `size` bytes from `position`: fewer only where the file ends. What it returns stays valid after
+    `read` returns up to `size` bytes from `position`: fewer only where the file ends. Its buffers stay valid after
     `close`; a mapped file stays mapped as long as a view of it lives.
     """
 

@@ -28,7 +28,7 @@ class Idle(Protocol):
     recently_used: bool
 
     def release_idle(self) -> bool:
-        """Close descriptor and map unless somebody is using them now; never waits. Whether they are closed."""
+        """Close descriptor and map unless somebody is using them now; never waits. True if they are closed."""
 
 
 class Handles:
@@ -163,8 +163,8 @@ class SharedDescriptor(Shared):
 def open_descriptor(path: str, flags: int) -> int:
     """Open a file by a descriptor that child processes do not inherit, without translation of line ends.
 
-    What is no file is refused at once: to open a pipe would wait for its other end. A file that is written is never
-    opened by a symbolic link: who may write into a log directory could let it lead anywhere.
+    A path that is no file is refused at once: to open a pipe would wait for its other end. A file that is written is
+    never opened by a symbolic link: who may write into a log directory could let it lead anywhere.
     """
     if flags & (os.O_WRONLY | os.O_RDWR):
         flags |= getattr(os, "O_NOFOLLOW", 0)

@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.05
 class Handover(Generic[T]):
     """Passes items from one thread to another, which is at most some behind, until `stop` is set.
 
-    Of the two kinds of queues, only `SimpleQueue` is not left locked by an interrupt of the thread that takes.
+    Only `SimpleQueue`, one of two kinds, is not left locked by an interrupt of the thread that takes.
     """
 
     def __init__(self, ahead: int, stop: threading.Event) -> None:

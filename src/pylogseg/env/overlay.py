@@ -1,7 +1,7 @@
 """A storage for dry runs: it reads from the disk, and keeps what is written in memory.
 
-Nothing here can write to a disk: files are opened for reading only. What a file has in common with the disk is read
-from there; what was appended, and files that are written in place, lie in memory.
+Nothing here can write to a disk: files are opened for reading only. Bytes that a file has in common with the disk are
+read from there; appended bytes, and files that are written in place, lie in memory.
 """
 
 from __future__ import annotations

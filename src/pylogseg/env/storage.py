@@ -44,7 +44,7 @@ class AppendFile(Protocol):
     ``path``
         The name it is known by; follows `rename`.
     ``size``
-        Bytes that were appended whole: all that readers get. What was preallocated after them does not count.
+        Bytes that were appended whole: all that readers get. Preallocated bytes after them do not count.
     ``append(data) -> position``
         Writes bytes at the end and publishes the new size. `data` is `bytes`, `bytearray` or a memoryview of bytes.
         After a failure the size is what it was, and what was written of `data` is cut off if the disk lets us.
@@ -147,9 +147,9 @@ class Storage(Protocol):
     """A file system that can be written.
 
     ``open_log(path, *, preallocate_bytes=0, create=True, size=None) -> AppendFile``
-        Opens a file at its full length; makes a missing one if `create`. Only a file that is made here is
-        preallocated: it gets `preallocate_bytes` zeros, and its `size` starts at 0. Who has just listed the folder
-        can give the `size` of a file that is there, which spares another look.
+        Opens a file at its full length; makes a missing one if `create`. Only a file that is made here is preallocated:
+        it gets `preallocate_bytes` zeros, and its `size` starts at 0. A caller that has just listed the folder can give
+        the `size` of a file, which spares another look.
     ``open_index(path, size=None) -> MappedFile``
         Opens a file at its length, whatever `size` says; makes a missing one of `size` zeros, or refuses if None.
     ``list_folder(path) -> list of Entry``

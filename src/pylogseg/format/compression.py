@@ -73,8 +73,9 @@ def _or_none(codec: int, limit: int, payload: memoryview) -> bytes | None:
 class Arena:
     """Memory for decompressed bytes, which grows and is used again by the next `fill_bodies` with it.
 
-    What `fill_bodies` returns keeps its memory alive, but the next call with the same arena overwrites it; who keeps
-    the bytes passes a fresh arena, or none. One thread at a time uses an arena. `allocate` returns new memory.
+    The result of `fill_bodies` keeps its memory alive, but the next call with the same arena overwrites it; a caller
+    that keeps the bytes passes a fresh arena, or none. One thread at a time uses an arena. `allocate` returns new
+    memory.
     """
 
     __slots__ = ("_allocate", "memory", "most")

@@ -150,7 +150,7 @@ class RecordColumns:
     def take(self, which: Any) -> RecordColumns:
         """Some of the records: a slice (copies nothing), a mask or an index array (copies columns, not payloads).
 
-        What was copied of the payloads is left after.
+        The copied payloads stay.
         """
         views = (None if view is None else view[which] for view in (self.key_view, self.value_view))
         return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources, *views)
@@ -332,8 +332,8 @@ def check_and_decode(
 ) -> tuple[RecordColumns, list[BatchDamage]] | None:
     """`decode` for batches none of which is compressed, the CRC of each checked right before its records.
 
-    So its bytes come from memory once. None, if there is one whose CRC does not hold, or too many records. What is
-    damaged in spite of a good CRC gets no verdict here. The rows must be contiguous.
+    So its bytes come from memory once. None, if there is one whose CRC does not hold, or too many records. Damage in
+    spite of a good CRC gets no verdict here. The rows must be contiguous.
     """
     bodies, sources, damage = _bodies(batches, buffer, file_position, 0, scratch)
     if _records.capacity(batches.rows, bodies)[0] > SLOTS:  # too many at once: `decode_slices`

@@ -70,7 +70,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class Density(NamedTuple):
-    """What a byte of a file is of: batches, records, and bytes that compressed batches become."""
+    """Counts of a file's content: batches, records, and bytes that compressed batches become."""
 
     batches: float
     records: float

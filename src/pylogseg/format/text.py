@@ -158,8 +158,9 @@ def json_lines(
 ) -> TextProgram:
     """Compile JSON lines: one object a record, on one line, in well-formed UTF-8, whatever the bytes are.
 
-    What a terminal acts on (control characters, changes of the direction of text) is always escaped, and null is
-    ``null``. `fields` are members in their order (`FIELD_NAMES`). Keys, values and values of headers are written as
+    Characters that a terminal acts on (control characters, changes of the direction of text) are always escaped, and
+    null is ``null``. `fields` are members in their order (`FIELD_NAMES`). Keys, values and values of headers are
+    written as
 
     ``"text"``
         a string. Bytes that are not well-formed UTF-8 become ``base64:`` and their base64, and so does text that

@@ -1,4 +1,4 @@
-"""`audit`: is each record of a log once in a table, and right? What is missing is explained."""
+"""`audit`: is each record of a log once in a table, and right? The audit explains missing records."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def audit(
     Parameters
     ----------
     source : path, URL, Disk, Partition or Reader
-        The log, as any reader takes it. It may be written to meanwhile. Of a reader, topics, partitions, offsets,
-        limits and decoding count; other options of it are refused. A reader, or a disk, must not be older than the
-        table: it has the log as it was listed.
+        The log, as any reader takes it. It may be written to meanwhile. A reader's topics, partitions, offsets, limits
+        and decoding count; other options of it are refused. A reader, or a disk, must not be older than the table: it
+        has the log as it was listed.
     table : path, str, pyarrow.dataset.Dataset, pyarrow.Table or ForeignTable
         A folder or file whose format is recognised, or a name that `lake` writes to, as ``iceberg:NAMESPACE.TABLE``;
         ``pylogseg audit --help`` lists all. Also what has Arrow's stream (``__arrow_c_stream__``), such as a frame of
@@ -132,8 +132,8 @@ def audit(
         The table has to have all that is in the log: what is above its last offset is lost, not just not there yet.
     quick : bool
         Read no row: compare the counts of row groups, by the statistics of offsets in the files' ends, with those of
-        the log's headers. What is found wrong is wrong; a record that is lost beside one that is double, and what keys
-        and values are, is not looked at, nor are check sums.
+        the log's headers. Each finding is wrong in the table; a lost record beside a double one, and keys and values,
+        are not looked at, nor are check sums.
     decoding : {"value", "key"}, sequence of them, or Decoding, optional
         The table has them decoded: the log's are decoded by their schemas and compared column by column. These are the
         fields of the table's column of that name, or columns of the table itself.

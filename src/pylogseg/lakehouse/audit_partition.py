@@ -44,7 +44,7 @@ IsDead = npt.NDArray[np.bool_]
 
 
 class LogExtent(NamedTuple):
-    """What is known of a partition before its records are read."""
+    """The facts of a partition before its records are read."""
 
     log_start_offset: int = 0
     end_offset: int = 0
@@ -185,7 +185,7 @@ class _PartAudit:
         return found
 
     def _below_start(self) -> None:
-        """What retention has deleted of the log can only be double."""
+        """Records that retention has deleted from the log can only be double."""
         part, found = self._part, self._found
         end = min(part.whole.log_start_offset, part.end_offset)
         if part.first_offset >= end:
@@ -235,7 +235,7 @@ class _PartAudit:
         return row_hashes(how.columns.compared, self._slots, len(columns), hash_role)
 
     def _codes(self, chunk: Chunk) -> npt.NDArray[np.uint8] | None:
-        """What each record is to a table; None if they are all ordinary."""
+        """The relation of each record to a table; None if they are all ordinary."""
         columns, part = chunk.columns, self._part
         batches, summary = columns.batches, columns.batches.summary()
         stable = part.whole.stable_offset

@@ -1,6 +1,6 @@
 """`audit --quick`: the row groups of a table by their statistics, beside counts of the log's records; no row is read.
 
-Row groups whose ranges of offsets overlap are one stretch. What is said of a stretch is certain as far as it goes: with
+Row groups whose ranges of offsets overlap are one stretch. The verdict on a stretch is certain as far as it goes: with
 more rows than records some are double or foreign, with fewer some are lost. A row that is lost and another that is
 double in the same stretch are not seen, nor is what a row holds.
 """

@@ -1,4 +1,4 @@
-"""What an audit says: of each partition how its records are in a table, and of the table what is wrong with it."""
+"""The result of an audit: how the records of each partition are in a table, and the faults of the table."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ class Audit(Outcome):
 
     @property
     def compared(self) -> list[str]:
-        """What of a record was compared: ``key``, ``value``, and of decoded ones their columns (``value.amount``)."""
+        """The compared parts of a record: ``key``, ``value``, and of decoded ones their columns (``value.amount``)."""
         time = ["timestamp"] if self.columns.by_time else []
         return [*self.columns.compared, *time, *(column.role.rstrip(".") for column in self.columns.decoded)]
 

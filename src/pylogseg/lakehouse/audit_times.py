@@ -1,6 +1,6 @@
 """`audit` of tables without offsets: rows and records as multisets of (key, value, timestamp), hour by hour.
 
-Of each hour there are a count and a sum of hashes on both sides. Equal ones are the same multiset; others are told by
+Both sides have a count and a sum of hashes for each hour. Equal ones are the same multiset; others are told by
 their counts. That is weaker than offsets: of equal rows nobody can say which record is which, and a record that is lost
 beside another that is double in the same hour is a change.
 """

@@ -1,4 +1,4 @@
-"""What the footer of a file that `lake` wrote says of its rows: of each partition the range of offsets, and how many.
+"""The footer of a file that `lake` wrote: the range of offsets of each partition, and the number of its rows.
 
 Row groups have rows of several partitions, whose statistics tell neither. `audit --quick` counts by this.
 """

@@ -205,7 +205,7 @@ def _removed(file: LiveFile) -> RemoveAction:
 
 
 def _stats(file: NewFile) -> dict[str, Any]:
-    """What readers leave out files by: offsets and partitions; times that fit no calendar are left out."""
+    """Statistics by which readers leave out files: offsets and partitions; times that fit no calendar are left out."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]

@@ -36,7 +36,7 @@ Positions = npt.NDArray[np.int64]
 
 @declare_columns(line_type("finding"), with_fields=True)
 class TableFinding(NamedTuple):
-    """What is to be said of a table as a whole, or of a file of it.
+    """A note on a table as a whole, or on a file of it.
 
     Attributes
     ----------

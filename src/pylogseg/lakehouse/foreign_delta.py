@@ -117,7 +117,7 @@ class _MappedColumns:
 
 
 class _History:
-    """What the log of commits says, as far back as it is kept."""
+    """The log of commits, as far back as it is kept."""
 
     def __init__(self, commits: Sequence[Commit]) -> None:
         self.added: dict[str, int] = {}

@@ -215,7 +215,7 @@ def _checked(table: Any, data: Any, footer: pq.FileMetaData, schema: pa.Schema) 
 def _bounds(table: Any, field: Any, footer: pq.FileMetaData, schema: pa.Schema) -> tuple[Any, Any] | None:
     """Return the least and largest partition value of a file's rows, by its footer; None if that does not tell.
 
-    Of a transform that keeps no order, these are values of its column.
+    A transform that keeps no order has values of its column here.
     """
     name = table.schema().find_column_name(field.source_id)
     path = None if name is None else _named(table.schema(), tuple(name.split(".")), schema)

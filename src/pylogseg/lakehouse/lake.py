@@ -148,7 +148,7 @@ _RANGES = (
 )
 @dataclass
 class LakeTable(Outcome):
-    """What a run did for a topic, and what it left.
+    """The work of a run for a topic, and the rest that it left.
 
     Attributes
     ----------

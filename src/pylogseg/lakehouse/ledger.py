@@ -22,7 +22,7 @@ _FORMAT = 1
 
 
 class Covered(NamedTuple):
-    """What a table has of a partition: the half-open range of offsets that was read for it.
+    """A partition in a table: the half-open range of offsets that was read for it.
 
     Not each offset of the range has a row: markers, aborted records and what compaction removed have none.
     """

@@ -1,4 +1,4 @@
-"""What a table has to offer to be written to, each range of a log once."""
+"""The interface of a table that is written to, each range of a log once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class LiveFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Changes:
-    """What a commit takes out of a table."""
+    """The files that a commit takes out of a table."""
 
     keys: pa.Table  #: Columns ``partition`` and ``key``, whose rows go.
     gone: Sequence[LiveFile] = ()  #: Files that had some of them; what they had besides is in new files.
@@ -114,7 +114,7 @@ class Sink(Protocol):
     ``is_there``
         True if `load` found a table.
     ``make(schema, ledger)``
-        Make the table; nothing if another run has made it just now. What it has then, `load` says.
+        Make the table; nothing if another run has made it just now. `load` says what it has then.
     ``open(schema, is_new)``
         Check that it can take rows with these columns, and if it has no ledger yet that it is ours; return where files
         go, and what is in them. Columns that it lacks, it gets with the next commit.

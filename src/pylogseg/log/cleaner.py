@@ -44,7 +44,7 @@ _MAX_RELATIVE = 2**31 - 1
 class Cleaner:
     """Cleans logs, one at a time, with one map of keys.
 
-    What `check` raises ends the cleaning. `crc=False` is a broker's cleaner: it does not look, and gives what it
+    An error of `check` ends the cleaning. `crc=False` is a broker's cleaner: it does not look, and gives what it
     changes of a bad batch a good CRC. A batch that decompresses to more than `limit_bytes` ends the cleaning, and so
     does a record of a compressed batch above ``max.decompressed.message.bytes``, as in Kafka 4.4.
     """

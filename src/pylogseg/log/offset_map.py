@@ -164,7 +164,7 @@ class OffsetMap:
 
     @property
     def for_lookups(self) -> tuple[Any, ...]:
-        """What a kernel looks keys up with: the arguments of `_cleaning.filter_plain` from the table on."""
+        """The arguments with which a kernel looks keys up: those of `_cleaning.filter_plain` from the table on."""
         in_order = self._previous < _UNORDERED
         return self._table, self._secret, self.latest_offset, self._older if in_order else _NO_BITS, self._older_first
 

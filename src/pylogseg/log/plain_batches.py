@@ -1,7 +1,7 @@
 """The plain batches of a segment, which most are: a cleaning reads them by compiled calls, without columns.
 
-What is not plain, damaged, or has no room comes as windows, for the general way: it knows all there is, and says what
-is wrong. Both ways make the same bytes.
+Batches that are not plain, are damaged or have no room come as windows, for the general way, which names the fault.
+Both ways make the same bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reads of a log are asked for and answer, for those who do not need the engine itself (and its imports)."""
+"""Questions and answers of reads of a log, for callers that do not need the engine itself and its imports."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def rewrite(
 
     Nobody else changes the segments meanwhile; if the active one is among them, the log is to be closed next.
     `most_bytes` is for `SegmentWriter`, not above what a broker can read. With `keeps_aborted` the transaction indexes
-    stay; else `parts` adds the entries to the writer. What it raises ends the work, and the segments stay as they were.
+    stay; else `parts` adds the entries to the writer. An error of it ends the work, and the segments stay as they were.
     Raises CleaningAbortedError if a segment had to be split first (try again).
     """
     writer = SegmentWriter(log, group[0].base_offset, None if most_bytes is None else min(most_bytes, _MOST_BYTES))

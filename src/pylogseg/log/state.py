@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 class Start(NamedTuple):
-    """What a log directory knows of a partition before its log is opened; checkpoints without an entry give 0."""
+    """Facts that a log directory has of a partition before its log is opened; checkpoints without an entry give 0."""
 
     clean: bool = False  #: True if it was shut down cleanly, or is new: nothing has to be recovered.
     log_start_offset: int = 0

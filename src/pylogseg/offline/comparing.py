@@ -296,7 +296,8 @@ def diff(
     isolation_level : {"read_uncommitted", "read_committed"}
         ``read_committed`` does not look at aborted transactions.
     on_corrupt : {"raise", "stop", "skip"}
-        At damage; with the last two, `Difference.gaps` tells. What the disk refuses to read is a gap in any case.
+        At damage; with the last two, `Difference.gaps` tells. Bytes that the disk refuses to read are a gap in any
+        case.
     from_log_start : bool
         Leave out records below the log start offset.
     max_ranges : int

@@ -1,4 +1,4 @@
-"""What a log was known to lack before an offline command changed it: it is named, since its signs may go."""
+"""Gaps of a log that were known before an offline command changed it: they are named, since their signs may go."""
 
 from __future__ import annotations
 

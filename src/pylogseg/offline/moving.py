@@ -56,8 +56,8 @@ def move(
 
     One after the other is copied beside its later place, and compared with the original byte for byte; then the copy
     gets its name, and the original goes. Between these two steps the partition is whole in both directories, a broker
-    refuses to start, and the same command again removes the original, if it is still the same. What the checkpoints
-    say of a partition goes with it.
+    refuses to start, and the same command again removes the original, if it is still the same. The checkpoint entries
+    of a partition go with it.
 
     Parameters
     ----------

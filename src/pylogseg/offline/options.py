@@ -131,7 +131,7 @@ class Options:
 
     @property
     def choice(self) -> PartitionChoice:
-        """What `topic` and `partition` select."""
+        """The selection by `topic` and `partition`."""
         return PartitionChoice.of(self.topic, self.partition)
 
     @property

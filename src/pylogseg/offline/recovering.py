@@ -42,7 +42,7 @@ def recover(
 ) -> Result:
     """Recover logs after a crash as a broker does when it starts, and close them as one that is stopped.
 
-    What a broker would cut off or remove goes; the result's reports tell what that was.
+    The command removes what a broker would cut off or remove, and the result's reports name it.
 
     Parameters
     ----------

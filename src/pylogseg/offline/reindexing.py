@@ -1,7 +1,7 @@
 """`reindex`: rebuild the files beside the log from the log, like a recovery.
 
-The log is recovered once more over a storage that keeps what is written in memory. What differs from the folder's own
-files afterwards takes their place, each by a rename.
+The log is recovered once more over a storage that keeps what is written in memory. Files that differ from the folder's
+own ones afterwards take their place, each by a rename.
 """
 
 from __future__ import annotations

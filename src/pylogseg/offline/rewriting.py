@@ -55,7 +55,7 @@ def change_log(
     than one segment where the batches do not fit into one any more.
 
     Every segment is read before the first one is written: so damage is found while all is as it was (a
-    CorruptionError), and segments without anything to change are left alone. What `on_bytes` raises ends the work, with
+    CorruptionError), and segments without anything to change are left alone. An error of `on_bytes` ends the work, with
     every segment as it was or as it is to be.
     """
     counts = {segment.base_offset: _count(segment, change, on_bytes) for segment in log.segments}

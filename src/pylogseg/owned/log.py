@@ -218,7 +218,7 @@ class EmbeddedLog:
 
     @property
     def leader_epoch(self) -> int:
-        """What is written into appended batches."""
+        """The form of appended batches."""
         return self.ownership.leader_epoch
 
     @property

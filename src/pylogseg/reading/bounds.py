@@ -1,9 +1,9 @@
-"""What a filter leaves of logs: bounds of the offsets and times of each, and the ranges that may have matching records.
+"""Logs under a filter: bounds of the offsets and times of each, and the ranges that may have matching records.
 
 A filter is an Arrow expression and is never parsed: Arrow itself is asked whether it can be true where something is
 guaranteed, such as ``offset <= 7``. An answer of no is sure; so bounds found by a search are sure, and what a filter
-has besides costs reading, never rows. Of a range of a log its largest time is known by an index; its smallest
-only where a broker gave the times, by the headers of its batches.
+has besides costs reading, never rows. An index knows the largest time of a range of a log; its smallest is known only
+where a broker gave the times, by the headers of its batches.
 """
 
 from __future__ import annotations

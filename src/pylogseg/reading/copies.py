@@ -134,7 +134,7 @@ class LogCopies:
     def _walked(self, source: _Source, low: int, high: int, *, is_whole: bool) -> Iterator[Good | _Hole]:
         """Yield the good batches of a source, and the holes between them.
 
-        Of a whole one offsets may be missing, as after a cleaning; of a range of offsets each has to be there.
+        A whole one may lack offsets, as after a cleaning; a range of offsets has to have each.
         """
         try:
             view = source.open(low, high)

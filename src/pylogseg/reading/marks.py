@@ -50,7 +50,7 @@ def _content_of(segment: Segment) -> str | None:
 def _digest_of(segment: Segment) -> str | None:
     """Return a digest of headers, with their checksums, and of all bytes from where no batch of magic 2 follows.
 
-    Of a file in a store all bytes are read: its headers alone would be a request for each batch.
+    All bytes of a file in a store are read: its headers alone would be a request for each batch.
     """
     digest, position = hashlib.sha256(), 0
     memory = memoryview(bytearray(_HEADERS * BATCH_HEADER.size))

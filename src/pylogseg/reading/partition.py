@@ -398,8 +398,8 @@ class PartitionReader:
     def _concerns(self, gap: Gap) -> bool:
         """Check whether a gap may have selected offsets; otherwise it is before them.
 
-        Of readers that share a segment it is the one's that has the offset at which it begins: this one meets it, since
-        only a good batch with the last of its offsets, or behind them, ends a reading.
+        It belongs to the reader, of those that share a segment, that has the offset at which it begins: this one meets
+        it, since only a good batch with the last of its offsets, or behind them, ends a reading.
         """
         if self._state.continues:
             return gap.first_offset >= self._first

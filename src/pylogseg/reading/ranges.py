@@ -2,7 +2,7 @@
 
 For a plan, names, indexes and, at the end of a log, headers of batches are read, never a payload. A range is cut where
 an entry of the offset index says that a batch ends. That is only a hint: the offsets of a range are exact, and a reader
-checks a position before it starts there, so a wrong index costs time, never rows. What a filter leaves of a log:
+checks a position before it starts there, so a wrong index costs time, never rows. A log under a filter:
 `pylogseg.reading.bounds`.
 """
 
@@ -114,7 +114,7 @@ def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
 
 
 class Share(NamedTuple):
-    """What an extent has of one segment."""
+    """The part of an extent in one segment."""
 
     segment: Segment
     following: Segment | None
@@ -125,7 +125,8 @@ class Share(NamedTuple):
 def shares(extent: Extent) -> Iterator[Share]:
     """Yield the segments of a log that have offsets of an extent; nothing is read, but a last one that may be empty.
 
-    What an extent has of such a segment is empty if it is all damage, or cannot be opened: its reader has to see that.
+    The part of an extent in such a segment is empty if it is all damage, or cannot be opened: its reader has to see
+    that.
     """
     segments = extent.log.segments
     for segment, following in itertools.zip_longest(segments, segments[1:]):
@@ -139,7 +140,7 @@ def shares(extent: Extent) -> Iterator[Share]:
 def pieces(extent: Extent, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[UncutRange]:
     """Yield the ranges of segments that may have offsets of an extent, and times in a range; both its ends included.
 
-    Of times, indexes tell, and the headers at the end of a segment.
+    Indexes tell the times, and the headers at the end of a segment do.
     """
     for share in shares(extent):
         if since_ms is not None:

@@ -1,8 +1,8 @@
 """Segments that a running broker removed or replaced between listing their folder and opening them.
 
-A file that was renamed to `.deleted` is read. What the cleaner merged into another segment is read there, each offset
-once: a file has no more than the offsets that it had by the listing, and of one that is gone the files that are there
-now have the rest. What none of them has is a gap, and no damage.
+A file that was renamed to `.deleted` is read. Records that the cleaner merged into another segment are read there, each
+offset once: a file has no more than the offsets that it had by the listing, and the files that are there now have the
+rest of one that is gone. Offsets that none of them has are a gap, and no damage.
 """
 
 from __future__ import annotations

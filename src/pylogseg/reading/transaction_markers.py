@@ -111,7 +111,7 @@ def marker_rows(rows: BatchTable, window: Window) -> Iterator[MarkerRow]:
 def open_at(files: FileSystem, path: str | None) -> dict[int, int] | None:
     """Return producers with an open transaction and its first offset from a snapshot; None if it is not readable.
 
-    Nor if it is that of a later offset than its name has.
+    It does not fit either if its offset is later than the one in its name.
     """
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""What retention and compaction would free, now and in a week, from the sizes and times of segments."""
+"""The space that retention and compaction would free, now and in a week, from the sizes and times of segments."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CleaningSettings:
 
     @cached_property
     def shown(self) -> tuple[dict[str, str], ...]:
-        """What counts for what is deleted."""
+        """The settings that decide on deletion."""
         values = self.config.to_properties()
         return tuple(
             {"name": name, "value": values[name], "source": self.source_of(field)}

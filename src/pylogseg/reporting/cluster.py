@@ -36,7 +36,7 @@ class ClusterFacts:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out of the tables, and what could not be read."""
+        """Parts that were left out of the tables, and parts that could not be read."""
         return [*self._state.notes, *self._errors]
 
     @cached_property

@@ -284,7 +284,7 @@ def _grouped(rows: Iterable[_Row], key: Callable[[_Row], Any]) -> dict[Any, _Row
 
 
 def _finding_key(row: _Row) -> tuple[Any, ...]:
-    """What makes a finding the same on a copy in another folder."""
+    """The key by which a finding is the same on a copy in another folder."""
     names = "level", "kind", "topic", "partition", "position", "offset"
     return *(row[name] for name in names), os.path.basename(row["path"])
 

@@ -51,7 +51,7 @@ class FindingFact:
 
 @dataclass
 class ScopeFact:
-    """What was read, and what was not."""
+    """The parts that were read, and those left out."""
 
     mode: str  #: ``headers`` (and a sample of records) or ``full``.
     since_ms: int | None
@@ -108,7 +108,7 @@ class Payload:
 )
 @dataclass(frozen=True)
 class SampleFact:
-    """What decoded records say; of all records with ``--full``, else of a sample."""
+    """Facts of decoded records; of all records with ``--full``, else of a sample."""
 
     is_all: bool
     records: int
@@ -196,7 +196,7 @@ class TransactionsFact:
 
 @dataclass(frozen=True)
 class Freed:
-    """What a cleaner would free."""
+    """The space that a cleaner would free."""
 
     segments: int | None
     bytes: int | None
@@ -207,7 +207,7 @@ class Freed:
 
 @dataclass(frozen=True)
 class CleaningFact:
-    """What retention and compaction would do."""
+    """The effect of retention and compaction."""
 
     #: Those that count for what is deleted, with `source`: ``set`` (by the topic or the broker), ``cleaner`` (its
     #: checkpoint) or ``assumed`` (Kafka's default).

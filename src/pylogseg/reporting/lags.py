@@ -1,7 +1,8 @@
 """How far groups are behind, in records and in time, the worst first.
 
 Time is the age of the first record that a group has not read: by the partition's newest record, which says how much
-there is to catch up with, and by the report's clock, which says how long it waits. What is not known is in no figure.
+there is to catch up with, and by the report's clock, which says how long it waits. No figure counts a lag that is
+unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a report shows, and how much it reads."""
+"""Options of a report: its parts, and how much it reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a report shows, and how much it reads."""
+    """The parts of a report, and how much it reads."""
 
     full: bool = False  # read every record
     since: int | None = None

@@ -1,4 +1,4 @@
-"""What one segment says, by its headers or as a whole: plain values that merge in the order of the segments."""
+"""The facts of one segment, by its headers or as a whole: plain values that merge in the order of the segments."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentSca
     """Look at one segment once.
 
     Headers suffice where all batches have magic 2 and follow one another to the end of a local file; any other segment
-    is read whole, as all of them with `Task.is_full`. Of a file that is not local, the first and the last batches.
+    is read whole, as all of them with `Task.is_full`. The first and the last batches of a file that is not local.
     """
     segment = task.segment
     found = check = None

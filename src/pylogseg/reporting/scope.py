@@ -1,4 +1,4 @@
-"""What a report read and did not read, in sentences, and the verdict that claims no more than that."""
+"""The parts that a report read and did not read, in sentences, and the verdict that claims no more than that."""
 
 from __future__ import annotations
 

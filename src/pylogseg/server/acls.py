@@ -1,4 +1,4 @@
-"""Who may do what: ACLs as Kafka's StandardAuthorizer reads them, without I/O."""
+"""Rights of users: ACLs as Kafka's StandardAuthorizer reads them, without I/O."""
 
 from __future__ import annotations
 

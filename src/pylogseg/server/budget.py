@@ -1,4 +1,4 @@
-"""What requests unfold to: a list of empty items has a byte for each on the wire, and a thousand in memory."""
+"""Memory that requests unfold to: a list of empty items has a byte for each on the wire, and a thousand in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pool:
 
 
 class Budget:
-    """What one request unfolds to, until `close`; by default anything, else 256 KiB at least."""
+    """The memory of one request, until `close`; by default any, else 256 KiB at least."""
 
     __slots__ = ("_granted", "_most", "_pool", "_seen", "_taken", "spent")
 

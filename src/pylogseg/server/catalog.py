@@ -1,4 +1,4 @@
-"""What is served: topics and partitions of log directories, with logs that are opened when somebody asks for one.
+"""The served topics and partitions of log directories, with logs that are opened when somebody asks for one.
 
 A log that nobody has asked for since some minutes is closed again. Nothing here writes to a disk, and no lock is taken.
 The engine is imported with the first log: to say what there is takes neither it nor numpy.
@@ -53,7 +53,7 @@ _ROUND_TRIPS = 16
 
 
 class BrokerIdentity(NamedTuple):
-    """Who a broker was, by its ``meta.properties``."""
+    """The identity of a broker, by its ``meta.properties``."""
 
     node_id: int | None
     cluster_id: str | None
@@ -253,7 +253,7 @@ class Topic:
 
 
 class TopicDefaults(NamedTuple):
-    """What topics begin with that come into being here."""
+    """The settings of topics that come into being here."""
 
     partitions: int = 1  #: Of one that is made without a number.
     internal_partitions: int = 1  #: Of each of Kafka's own.

@@ -38,7 +38,7 @@ def _see_all(_: str) -> bool:
 
 
 class Beat(NamedTuple):
-    """What a heartbeat says; None where it says nothing new."""
+    """The content of a heartbeat; None where it says nothing new."""
 
     member_id: str
     epoch: int

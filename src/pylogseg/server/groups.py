@@ -1,7 +1,8 @@
 """A classic consumer group as a state machine: no I/O, no threads, and a clock that the caller has.
 
 Members join, the one that leads gives out the partitions, all fetch their part, and from then on they send heartbeats.
-What has to wait for others is a `Ticket`, which a later call or `tick` fills in. Times are seconds of any clock.
+An answer that has to wait for other members is a `Ticket`, which a later call or `tick` fills in. Times are seconds of
+any clock.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Denied(Exception):
 
 
 class ScramCredential(NamedTuple):
-    """What SCRAM keeps in place of a password."""
+    """The keys that SCRAM keeps in place of a password."""
 
     salt: bytes
     stored_key: bytes
@@ -84,12 +84,13 @@ class Exchange(Protocol):
 
     @property
     def user(self) -> str | None:
-        """Who it is; None before the end."""
+        """The user; None before the end."""
         ...
 
 
 class Users:
-    """Who may connect, each with a password or with what SCRAM keeps of it, in the form of `parse_users`.
+    """The users who may connect, each with a password or with the keys that SCRAM keeps of it, in the form of
+    `parse_users`.
 
     By default all mechanisms are allowed for which there is what they need. RequestError if there is no user, a stored
     form is malformed, or a mechanism is unknown or fits no user.

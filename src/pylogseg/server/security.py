@@ -1,4 +1,4 @@
-"""Who may connect: TLS, client certificates and passwords, and what is said at the start where these are missing."""
+"""Logins and rights: TLS, client certificates and passwords, and what is said at the start where these are missing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Security:
         True if ACLs are kept and enforced, as by Kafka's ``StandardAuthorizer``; only where clients may write. By
         default whoever can connect may do everything, and requests about ACLs are refused.
     super_users : sequence of str
-        Principals that may do everything in any case, as ``"User:admin"``. Who has not logged in is
+        Principals that may do everything in any case, as ``"User:admin"``. A client without a login is
         ``"User:ANONYMOUS"``.
     allow_everyone_if_no_acl_found : bool
         True if everybody may use a topic, group or transactional id that no ACL is about.
@@ -59,7 +59,7 @@ class Security:
 
 
 class Guard:
-    """What of `Security` is in force: checked, and loaded.
+    """The parts of `Security` that are in force: checked, and loaded.
 
     Raises RequestError or StorageError for what does not fit together or cannot be read.
     """

@@ -93,7 +93,7 @@ class Server:
 
     @property
     def catalog(self) -> Catalog:
-        """What is served."""
+        """The served topics."""
         return self._service.catalog
 
     @property

@@ -1,7 +1,7 @@
 """Logs without their damage: segments are verified when their log is opened, and bad batches are left out of them.
 
-A segment with damage is shown, to the log that is opened over it, as its good batches back to back. What cleaning has
-removed looks the same, so that all that reads a log steps over it. Its indexes have other positions: they are left out
+A segment with damage is shown, to the log that is opened over it, as its good batches back to back. Cleaning leaves
+gaps that look the same, so every reader of a log steps over them. Its indexes have other positions: they are left out
 too, and opening the log makes them again, in memory.
 """
 
@@ -38,7 +38,7 @@ _MOST_TOLD = 20
 
 
 class DamageLeftOut(NamedTuple):
-    """What consumers do not get."""
+    """Records that consumers do not get."""
 
     places: int
     size: int

@@ -66,9 +66,9 @@ _log = logging.getLogger("pylogseg.spark")
 def archive(spark: Any, path: Any, archive: Any, **how: Any) -> Any:
     """Back up the disks of a cluster's brokers as `pylogseg.archive.write` does: workers upload partitions.
 
-    The driver decides what to upload, and writes the point when all is there. Only it needs the public key. Of a
-    partition that a worker uploads again, the same bytes replace objects; encrypted ones may be left over, and
-    ``pylogseg archive prune`` deletes them. The result is one row, the line of ``pylogseg archive --json``.
+    The driver decides what to upload, and writes the point when all is there. Only it needs the public key. A partition
+    that a worker uploads again replaces objects by the same bytes; encrypted ones may be left over, and ``pylogseg
+    archive prune`` deletes them. The result is one row, the line of ``pylogseg archive --json``.
     """
     result = pylogseg.archive.write(path, archive, executor=take_executor(spark, how), **how)
     return small_frame(spark, [to_row(result)], declared(ArchiveResult))

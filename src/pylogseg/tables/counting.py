@@ -48,7 +48,7 @@ _COUNT: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {"hour": by_hour
 
 
 class _Counts(NamedTuple):
-    """Of some parts of logs: counts to add up, and what could not be read."""
+    """Counts of some parts of logs, to add up, and the gaps there."""
 
     batches: list[pa.RecordBatch]
     gaps: list[Gap]

@@ -98,7 +98,9 @@ class TableFragment(pads.Fragment):
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """What is true of all its rows: topic, partition, offsets, and the largest time where an index has it."""
+        """A condition that holds for all its rows: topic, partition, offsets, and the largest time where an index has
+        it.
+        """
         return self._table.guarantee(self._task)
 
     def scanner(
@@ -158,12 +160,12 @@ class TableDataset(pads.Dataset):
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """What is true of all rows: nothing is known."""
+        """The condition that holds for all rows: none."""
         return pc.scalar(True)
 
     @property
     def gaps(self) -> Any:
-        """What scans have skipped so far: a list of `Gap`; with ``on_corrupt="raise"`` only torn tails."""
+        """Gaps that scans have skipped so far: a list of `Gap`; with ``on_corrupt="raise"`` only torn tails."""
         return self._table.gaps
 
     @property

@@ -459,7 +459,7 @@ def _own_columns(
     decoding: Decoding, topics: Sequence[str], names: Sequence[str],
     peek: Callable[[str], Iterable[pa.RecordBatch]],
 ) -> Mapping[str, Decoder | MessageColumn | JsonColumn]:  # fmt: skip
-    """What decodes a topic that Kafka, Connect or a registry writes for itself; nothing for others."""
+    """The decoder of a topic that Kafka, Connect or a registry writes for itself; none for other topics."""
     for which in decoding.columns:
         if which not in names:
             raise RequestError(f"{which} is decoded, but is not among the columns {', '.join(names)}")

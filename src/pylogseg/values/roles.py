@@ -1,4 +1,4 @@
-"""What the metadata of an Arrow field says of its values."""
+"""The role of values, in the metadata of an Arrow field."""
 
 #: In the metadata of a field: ``union`` of a struct of which one member has a value, ``raw`` of the bytes of what is
 #: nested too deeply, ``json`` of JSON as it stands.

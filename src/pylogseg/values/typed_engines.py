@@ -1,4 +1,4 @@
-"""What decodes payloads of one kind of schema into an Arrow array."""
+"""The engine that decodes payloads of one kind of schema into an Arrow array."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AvroEngine:
         return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
 
     def prepared(self) -> Any:
-        """What `decode` needs of the writers that are known by now."""
+        """Schemas of writers that `decode` needs, as far as they are known by now."""
         return self._program.arrays()
 
     def decode(self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any) -> Decoded:
@@ -155,7 +155,7 @@ class ProtobufEngine:
         return len(self._writers) - 1
 
     def prepared(self) -> list[tuple[ProtoFile, Named]]:
-        """What `decode` needs of the writers that are known by now."""
+        """Schemas of writers that `decode` needs, as far as they are known by now."""
         return list(self._writers)
 
     def decode(self, framed: Framed, entry: Entries, prepared: list[tuple[ProtoFile, Named]]) -> Decoded:
@@ -257,7 +257,7 @@ class ProtobufEngine:
 
 
 def _ref(name: str) -> bytes:
-    """What Apicurio writes in front of a value: a length, and a message with the name of a type in it."""
+    """The frame that Apicurio writes in front of a value: a length, and a message with the name of a type in it."""
     text = name.encode()
     return bytes([len(text) + 2, _REF_NAME, len(text)]) + text
 

@@ -1,4 +1,4 @@
-"""What is wrong with a value in JSON that does not decode: the member, what it is, and what it should be."""
+"""The fault of a value in JSON that does not decode: the member, its type, and the type that it should have."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Everything that reads records (verify, stats, dump too) keeps what is good: `walk` yields windows of scanned batches,
 and gaps for the damage between them, so damage is treated the same everywhere; the caller decides whether to go on.
-What works as a broker does stops where a broker stops: `broker_windows`.
+A walk that works as a broker does stops where a broker stops: `broker_windows`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def walk(
     from the second window on.
 
     `through` reads and scans a window of good batches alone, of at most so many bytes from a position on; None where it
-    cannot. What it leaves out at the end comes with ``Ending.MORE``.
+    cannot. The bytes that it leaves out at the end come with ``Ending.MORE``.
     """
     end, file = view.size, view
     position, size, reached = start, first_window_bytes, _Reached(lowest_offset, lowest_offset)

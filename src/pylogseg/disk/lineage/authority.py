@@ -101,7 +101,7 @@ class Authority(NamedTuple):
 def choose(replicas: Sequence[Replica], known: Known | None = None, named: int | None = None) -> Choice:
     """Choose the authoritative replica of at least one; the first of several that are alike.
 
-    What the metadata knows does not count if a replica has a higher leader epoch: then the disks are newer.
+    The metadata does not count if a replica has a higher leader epoch: then the disks are newer.
     """
     every = range(len(replicas))
     if named is not None:

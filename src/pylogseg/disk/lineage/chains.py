@@ -1,6 +1,6 @@
 """Chains of leader epochs: where two logs part.
 
-Of two logs of one partition, an epoch that both have was written by one leader, so both have the same records up to
+An epoch that two logs of one partition have was written by one leader, so both have the same records up to
 where that epoch ends in the one that has less of it (KIP-101, KIP-279). Nothing here reads a file.
 """
 

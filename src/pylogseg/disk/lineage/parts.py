@@ -20,7 +20,7 @@ from pylogseg.format.files.checkpoint import EpochEntry
 class LogRange(NamedTuple):
     """A half-open range of offsets that can be read somewhere, for example an uploaded segment.
 
-    Epochs of its log up to the end of the part tell more than its own. Of several parts, the lowest `rank` is taken.
+    Epochs of its log up to the end of the part tell more than its own. The part with the lowest `rank` comes first.
     """
 
     first_offset: int

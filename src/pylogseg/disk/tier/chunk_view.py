@@ -333,7 +333,7 @@ def closer(key: PublicKey) -> tuple[Encryption, Callable[[Any], bytes]]:
 def opener(encryption: Encryption | None, is_compressed: bool, keys: KeyRing) -> Open:
     """Return the function that opens the chunks of a segment; `NotOpened` if there is no key for it.
 
-    Of a chunk and the size that it should have it returns the bytes, or the reason why there are none.
+    For a chunk and the size that it should have it returns the bytes, or the reason why there are none.
     """
     steps: list[Callable[[Any, int], Any]] = []
     if encryption is not None:

@@ -13,7 +13,7 @@ _SMALL_BYTES = 1 << 20
 class ObjectDigest:
     """The SHA-256 of bytes as they come: a thread of its own hashes them, while they are written or more are read.
 
-    What is given to it must not change until the next call.
+    The caller must not change the bytes until the next call.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """A tier as a file system: a log directory with partition folders, which have the files of Kafka's segments.
 
 Paths are the URL of the tier, then ``!/``, then names as on a broker's disk:
-``aiven+s3://bucket/prefix!/orders-0/00000000000000000483.log``. What is read comes from the objects; errors name those.
+``aiven+s3://bucket/prefix!/orders-0/00000000000000000483.log``. Reads go to the objects, and errors name them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TierFile(NamedTuple):
 
     @property
     def segment(self) -> TierSegment | None:
-        """Of a `.log`, the uploaded segment."""
+        """The uploaded segment of a `.log`."""
         return self.source if self.kind is FileKind.LOG else None
 
     def read(self) -> bytes:

@@ -244,7 +244,7 @@ def proved_end_of(upload: FileUpload) -> int:
     """Return the offset after the last batch, as all batches together show it: all are read, and their checksums.
 
     No checksum covers base offsets: a batch begins where the one before it ends, unless the one after it contradicts.
-    Of a damaged batch at the end the offset index may know the last offset.
+    The offset index may know the last offset of a damaged batch at the end.
     """
     expected, after_gap, behind = upload.segment.start_offset, False, 0
     with upload.open() as view:

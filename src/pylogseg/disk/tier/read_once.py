@@ -57,7 +57,7 @@ def compared(segment: TierSegment | None) -> Iterator[Callable[[], list[Corrupti
 
 
 class ReadOnce(Objects):
-    """The objects below a URL. Of what is read inside of `summed`, `sha256` tells the SHA-256.
+    """The objects below a URL. `sha256` tells the SHA-256 of an object that was read inside of `summed`.
 
     Manifests are read when an archive is opened; theirs are in `manifests`, by paths, and do not travel.
     """

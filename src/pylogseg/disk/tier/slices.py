@@ -129,8 +129,8 @@ def whole_log(
 ) -> TieredLog:
     """Return the log that uploads of a partition form up to an offset; by the lineage of a replica, if one is given.
 
-    An upload with a damaged manifest stays in the log where no other has its first offset: a reader shall meet it. What
-    a manifest claims, and its segment does not have, is left out.
+    An upload with a damaged manifest stays in the log where no other has its first offset: a reader shall meet it. The
+    slice leaves out offsets that a manifest claims and its segment does not have.
     """
     good: list[Upload] = sorted((u for u in uploads if not isinstance(u, BrokenUpload)), key=_order)
     good, claims = settled(good)

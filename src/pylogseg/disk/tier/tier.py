@@ -175,7 +175,7 @@ def _several(
 ) -> dict[str, str]:
     """Return why several topics of one name are those of several clusters, by name.
 
-    Of a topic that was made anew, the uploads are later than those of the one before it, and below the same prefix.
+    The uploads of a topic that was made anew are later than those of the one before it, and below the same prefix.
     """
     by_topic: dict[str, dict[str, list[Upload]]] = {}
     for (topic, _, topic_id), uploads in by_partition.items():

@@ -1,4 +1,4 @@
-"""What lies in the store of a tier: objects, and the uploaded segments that they make, with the small files beside."""
+"""The content of a tier's store: objects, and the uploaded segments that they make, with the small files beside."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Upload(Protocol):
         Names of the objects that are not there, and belong to it: its copy or its deletion broke off, or they are lost.
     ``flaw``
         What is known to be wrong with it before it is read: 0 nothing; 1 small files are not whole; 2 nor is the
-        segment; 3 it cannot be opened. Of uploads that have an offset, the one with the least is read.
+        segment; 3 it cannot be opened. Readers of an offset take the upload with the least flaw.
     """
 
     @property
@@ -139,7 +139,7 @@ class Upload(Protocol):
 
 
 class Shared:
-    """What all uploads of a tier share: the store, the keys, the cache of chunks."""
+    """Parts that all uploads of a tier share: the store, the keys, the cache of chunks."""
 
     def __init__(self, objects: Objects, keys: KeyRing) -> None:
         self.objects, self.keys, self.cache = objects, keys, Cache()

@@ -42,7 +42,7 @@ class UploadForm(NamedTuple):
 class UploadWriter:
     """Makes the objects of one segment: its bytes go into a file as they come, the rest is returned.
 
-    What is given to it must not change until the next call.
+    The caller must not change the bytes until the next call.
     """
 
     def __init__(self, file: IO[bytes], form: UploadForm) -> None:

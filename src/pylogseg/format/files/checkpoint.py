@@ -44,7 +44,7 @@ def _plain_words(form: re.Pattern[bytes], data: Any) -> list[str] | None:
 def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dict[tuple[str, int], int]:
     """Read one of the four offset checkpoints of a log directory; an empty file, or one with a version alone, is empty.
 
-    Of a partition that comes twice the later line counts. Raises CorruptionError if the version is not 0, a line is
+    The later line counts for a partition that comes twice. Raises CorruptionError if the version is not 0, a line is
     malformed, or the number of entries is not the one declared.
     """
     if (words := _plain_words(_PLAIN_OFFSETS, data)) is not None:

@@ -28,7 +28,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 def parse_properties(data: Any, path: str = "<properties>") -> dict[str, str]:
     r"""Read Java properties text: UTF-8, or Latin-1 where it is not that (Java's readers and writers differ in this).
 
-    Of a key that comes twice the later value counts. Raises CorruptionError if ``\u`` is not followed by four hex
+    The later value counts for a key that comes twice. Raises CorruptionError if ``\u`` is not followed by four hex
     digits.
     """
     raw = bytes(byte_view(data))
@@ -70,7 +70,7 @@ def encode_properties(properties: Mapping[str, str], date: str) -> bytes:
 
 
 class MetaProperties(NamedTuple):
-    """Whose log directory it is."""
+    """The cluster and the node of a log directory."""
 
     version: int  #: 0 (written with ZooKeeper) or 1 (KRaft).
     cluster_id: str | None = None

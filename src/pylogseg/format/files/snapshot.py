@@ -39,7 +39,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Of the last batch; sequences go on with 0 after 2^31-1. Meaningless without a batch."""
+        """The last batch's; sequences go on with 0 after 2^31-1. Meaningless without a batch."""
         return (self.last_sequence - self.offset_delta) & 0x7FFFFFFF
 
     @property

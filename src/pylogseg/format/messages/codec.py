@@ -1,7 +1,7 @@
 """One message as a dictionary and back, by the table of schemas: of a record in a file, or of a request.
 
 A dictionary has every field of the message under its name in Kafka's JSON; one that the version does not have has its
-default. What else differs between files and connections is a `Policy`.
+default. All other differences between files and connections are a `Policy`.
 
 This is the way of one message; columns of messages go through `program`. Functions are made once for each message,
 version and policy, at the first use. Every length is compared with the bytes that are left before anything is made for
@@ -57,7 +57,7 @@ class MalformedError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """What values are in dictionaries, and how strict `writer` is."""
+    """The form of values in dictionaries, and how strict `writer` is."""
 
     #: UUIDs are Kafka's text, else 16 bytes.
     ids_are_text: bool
@@ -192,7 +192,7 @@ def _function(head: str, lines: list[str], names: dict[str, Any]) -> Any:
 
 
 class MessagePlan:
-    """What reads and writes a version of a message."""
+    """The reader and the writer of a version of a message."""
 
     def __init__(self, fields: tuple[MessageField, ...], version: int, flexible: Versions, policy: Policy) -> None:
         self._fields, self._version, self._flexible, self._policy = fields, version, flexible, policy

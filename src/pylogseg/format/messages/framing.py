@@ -1,4 +1,4 @@
-"""What stands in front of a message in a record: its type and version.
+"""The frame in front of a message in a record: its type and version.
 
 Topics of coordinators have both in two bytes, the type in the key and the version in the value. The metadata log, its
 snapshots and the topic of remote segments have no keys; a value begins with three unsigned varints.

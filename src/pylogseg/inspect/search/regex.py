@@ -2,8 +2,8 @@ r"""Regular expressions over columns: by Arrow's engine (RE2) where it means the
 
 RE2 goes over a whole column in one call without the GIL, so threads search side by side; `re` wants an object of Python
 for each record, and may try forever (`may_explode`). But the two are different languages: look-around and references
-are Python's alone, ``$``, ``{,3}`` and letters beyond ASCII mean different things. What is not in the small common
-part, and cannot be said in it, is left to `re`.
+are Python's alone, ``$``, ``{,3}`` and letters beyond ASCII mean different things. A pattern beyond the small common
+part is left to `re`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a list says of a partition, by the headers of a few batches and without numpy, whose import takes longer.
+"""The row of a partition in a list, by the headers of a few batches and without numpy, whose import takes longer.
 
 Where anything is odd, windows are read as by all else: damage, offsets that do not ascend, an index that its batches do
 not bear out, a first record that is compressed.

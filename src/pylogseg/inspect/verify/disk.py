@@ -70,7 +70,7 @@ class VerifySummary(Outcome):
 
     @property
     def words(self) -> str:
-        """What was found, as a part of a sentence."""
+        """The findings, as a part of a sentence."""
         damage = f"{count_text(self.damaged, 'finding')} of damage" if self.damaged else "no damage"
         more = [count_text(self.notices, "notice")] if self.notices else []
         unread = "not looked at, for want of a key or of permission, or behind a link"

@@ -165,8 +165,8 @@ class OffsetIndexCheck:
 class TimeIndexCheck:
     """Checks that each entry of a time index has the greatest timestamp so far, and the offset of its batch.
 
-    No record before that batch may be as late, since lookups by time begin there. Of a batch that compaction removed or
-    emptied, and of one of magic 0, nothing else is known: 0.10 brokers index the times that its conversion drops.
+    No record before that batch may be as late, since lookups by time begin there. Nothing else is known of a batch that
+    compaction removed or emptied, and of one of magic 0: 0.10 brokers index the times that its conversion drops.
     """
 
     def __init__(self, index: TimeIndex, findings: list[Finding], *, is_ended: bool) -> None:

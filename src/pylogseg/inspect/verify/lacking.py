@@ -68,9 +68,9 @@ def lacking(
     """Return what is missing of a disk, or of some of its partitions (else all live ones), or may be: see `known`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
-    partitions are looked for only in log directories, where `choice` selects them.
-    Of damage, only a torn end that no broker cuts off is named, unless more is asked for: see `Look`. `with_unknown`:
-    also first segments that may have been deleted in a tier. `around`: what earlier calls have read already.
+    partitions are looked for only in log directories, where `choice` selects them. The only damage that it names is a
+    torn end that no broker cuts off, unless more is asked for: see `Look`. `with_unknown`: also first segments that may
+    have been deleted in a tier. `around`: what earlier calls have read already.
     """
     around = around or Around(disk, clusters_of(disk)[0])
     parts = [part for part in (disk.partitions if chosen is None else chosen) if not part.state]

@@ -61,7 +61,7 @@ _OF_BATCHES = (*(kind.value for kind in GapKind if kind.is_damage and kind is no
 def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment | None = None) -> Iterator[Finding]:
     """Yield findings with what can be done where the file is an uploaded one: there is no broker's folder to mend.
 
-    Of damage that hides offsets of a segment, the copies are read that other uploads or the disk have of them.
+    Where damage hides offsets of a segment, it reads the copies that other uploads or the disk have of them.
     """
     files = part.files
     if is_cluster(files):

@@ -64,15 +64,15 @@ def copy(
     segments whole, the active one up to its last whole batch, indexes, snapshots, leader epochs and checkpoints up to
     there. Different partitions are copied at different moments, `__transaction_state` last: of a running broker, what
     is open at the end of a log is ended as that says. The copy gets its name when all of it is on the disk; what an
-    interrupted run left is removed by the next one. What checkpoints, indexes, leader epochs, snapshots and the
-    metadata of the cluster show to be missing is named in the result, and the copy has the rest.
+    interrupted run left is removed by the next one. The result names the records that checkpoints, indexes, leader
+    epochs, snapshots and the metadata show to be missing, and the copy has the rest.
 
     Parameters
     ----------
     source : path
         A log directory, or the folder of a partition; or the ``kafka://`` URL of a running cluster or a topic, whose
-        partitions are fetched up to their high watermarks. Of a folder with several log directories each is copied,
-        into a folder of its name; one that fails does not stop the others, and its error is raised at the end.
+        partitions are fetched up to their high watermarks. Each log directory of a folder with several is copied, into
+        a folder of its name; one that fails does not stop the others, and its error is raised at the end.
     target : path
         The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it. The copy
         of a cluster may be there already: it goes on at the end of each log.

@@ -23,7 +23,7 @@ _CHUNK_BYTES = 4 << 20
 def copy_file(storage: Storage, source: str, target: str) -> tuple[int, int]:
     """Copy a file with its modification time, and wait until the copy is on the disk; return size and time (ms).
 
-    On one file system that can, the copy shares the blocks of the original. What takes no room there takes none here.
+    On one file system that can, the copy shares the blocks of the original. Holes of a sparse file stay holes.
     The copy is as long as the original was at the beginning.
     """
     if isinstance(storage, LocalStorage):

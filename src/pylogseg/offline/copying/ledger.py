@@ -1,4 +1,4 @@
-"""What a copy of a running cluster says of itself, so that the next run goes on with it: a small file in its folder."""
+"""The notes of a copy of a running cluster, so that the next run goes on with it: a small file in its folder."""
 
 from __future__ import annotations
 

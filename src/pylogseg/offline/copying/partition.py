@@ -1,8 +1,8 @@
 """A consistent copy of one partition while a broker may write to it.
 
 Nothing is locked. Sealed segments do not change under their name, unless the cleaner or a truncation puts others in
-their place; so the folder is listed, copied and listed again, until the copy is what the folder was at one moment. Of
-the active segment as much is taken as has whole batches with good CRCs; its indexes are cut to that.
+their place; so the folder is listed, copied and listed again, until the copy is what the folder was at one moment. The
+copy takes the whole batches with good CRCs of the active segment, and cuts its indexes to them.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class PartitionCopy:
     cut_bytes : int
         Bytes left out after the last whole batch.
     is_damaged : bool
-        True if the last segment has damage before good batches, which the copy has too. Of other segments, headers
-        are looked at; see `Copied.lacking`.
+        True if the last segment has damage before good batches, which the copy has too. The copy looks at headers of
+        other segments; see `Copied.lacking`.
     looks : int
         Listings of the folder that were needed.
     removed : list of (int, int)

@@ -103,10 +103,10 @@ def merge(
 ) -> Result:
     """Make one log directory of the disks of several brokers, of one cluster, that do not run.
 
-    Of each partition, one replica is the authoritative one: in sync by the cluster's metadata, or else the one with the
-    highest leader epoch, and the longest of several. Its log is written. What is damaged or missing in it comes from
-    the others, as far as their history is the same. If another one has committed records that this history has not,
-    the partition is not written, unless `take` names the side.
+    Each partition has one authoritative replica: in sync by the cluster's metadata, or else the one with the highest
+    leader epoch, and the longest of several. Its log is written. Its damaged or missing batches come from the other
+    replicas, as far as their history is the same. If another one has committed records that this history has not, the
+    partition is not written, unless `take` names the side.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What one replica of a partition has: which offsets can be read, its leader epochs, what its broker knew."""
+"""One replica of a partition: the offsets that can be read, its leader epochs, the checkpoints of its broker."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ class ReplicaScan:
 
     @property
     def replica(self) -> Replica:
-        """What lineage needs to know."""
+        """The facts that the lineage needs."""
         mark = self.entries.get(FileKind.HIGH_WATERMARKS.value, 0)
         node_id = None if self.is_older else self.node_id
         return Replica(self.lineage, mark, node_id, self.lost_tail, self.reached.offset)
 
     def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[LogRange]:
-        """What can be read of it, as far as its history is that of a log; all if it is its own."""
+        """Its readable offsets, as far as its history is that of a log; all if the log is its own."""
         same, old = divergence(self.lineage, log), divergence(self.below, log)
         limit = self.first_base if same.epoch is None else same.offset
         old_limit = self.first_base if old.epoch is None else old.offset

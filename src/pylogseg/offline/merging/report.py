@@ -1,4 +1,4 @@
-"""What a merge says of a partition: which log it is and why, what comes from where, what is lost."""
+"""The report of a merge on a partition: the chosen log and why, the sources of its offsets, the losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another replica can give to a damaged one: batches of the same history."""
+"""Batches that another replica can give to a damaged one, as far as their history is the same."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _walked(file: AppendFile, base_offset: int, end_offset: int | None) -> Itera
 def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt.NDArray[np.intp]:
     """Return the rows of the longest sequence of batches whose offsets ascend and are in the segment.
 
-    Of duplicates the first one stays. No checksum covers an offset, so a batch that does not fit between its neighbours
+    The first one of duplicates stays. No checksum covers an offset, so a batch that does not fit between its neighbours
     is left out, and not they.
     """
     base, last = rows.base_offset, rows.last_offset

@@ -450,7 +450,7 @@ def _index_aborted(copy: str, result: PartitionResult) -> None:
 
 
 class Restoring:
-    """What is given, on its way into a log directory that `checked_target` found to be one."""
+    """The source, on its way into a log directory that `checked_target` found to be one."""
 
     def __init__(
         self,

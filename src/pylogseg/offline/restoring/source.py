@@ -1,4 +1,4 @@
-"""What `restore` takes partitions from: a table, log directories, or a tier."""
+"""Sources of partitions for `restore`: a table, log directories, or a tier."""
 
 from __future__ import annotations
 

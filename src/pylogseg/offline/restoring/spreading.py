@@ -1,4 +1,4 @@
-"""What a restore reads and writes, partition by partition, by an executor."""
+"""The reading and writing of a restore, partition by partition, by an executor."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class FromTier(RestoreSource):
         """Return what is known to be missing before the first segment or after the last one, below the end; and whole
         partitions that the disk has lost.
 
-        Of what lies between, a copy may have all: that shows when it is read.
+        A copy may have all that lies between: that shows when it is read.
         """
         parts = [part for part in self._parts.values() if part.segments]
         found = lacking(disk, parts, self._choice, with_unknown=True)
@@ -373,7 +373,7 @@ def _until(end: int) -> int | None:
 def _segments_of(part: Partition, end: int) -> list[Segment]:
     """Return the segments that are restored up to an offset.
 
-    What was uploaded below the log start is not deleted at once, and no part of the log.
+    Uploads below the log start are deleted later, and are no part of the log.
     """
     start = part.log_start_offset
     return [s for s in part.segments if s.base_offset < end and (s.next_base is None or s.next_base > start)]

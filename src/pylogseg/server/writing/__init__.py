@@ -1,1 +1,1 @@
-"""What is added to the server by writing: producing, changes of topics, transactions; a server that reads has none."""
+"""The parts of the server that write: producing, changes of topics, transactions; a server that reads has none."""

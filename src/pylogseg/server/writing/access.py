@@ -1,6 +1,6 @@
 """The one place that asks whether a client may do what a request needs (`Api.needs`).
 
-What is refused leaves the request before it is answered, and its errors are put into the answer.
+Refused parts leave the request before it is answered, and their errors are put into the answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What an own directory has but records, in Kafka's `bootstrap.checkpoint`: a controller takes its first state from it.
+"""The state of an own directory beside its records, in Kafka's `bootstrap.checkpoint`: a controller takes its first
+state from it.
 
 A broker that is started over the directory finds topics, settings, ACLs and users there, as it finds the records in the
 logs. Its own metadata, `__cluster_metadata`, takes over from then on.
@@ -56,7 +57,8 @@ class KeptTopic:
 
 @dataclass
 class BootstrapContents:
-    """What the file holds: topics by name, other settings by type and name, ACLs by id, users by mechanism and name.
+    """The content of the file: topics by name, other settings by type and name, ACLs by id, users by mechanism and
+    name.
 
     `features` are those of a cluster; `more` has other records, by the names of their messages, version and fields.
     """

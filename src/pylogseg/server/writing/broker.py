@@ -135,7 +135,7 @@ class Broker(Server):
     ------
     StorageError
         If the address is taken.
-        Of a directory: if another process has its lock, or the disk fails.
+        If another process has the lock of a directory, or the disk fails.
     RequestError
         If an address or the name of a topic is none, or the directory is that of another node.
     CorruptionError
@@ -384,7 +384,7 @@ class Broker(Server):
     def stop(self) -> None:
         """Stop, as a broker that is shut down: clients lose their connections, and find nobody at its port.
 
-        What is written is kept. A directory is closed cleanly, and free for others until `start`.
+        Written records are kept. A directory is closed cleanly, and free for others until `start`.
         """
         if self.is_stopped:
             return

@@ -1,4 +1,4 @@
-"""What a test does to a broker: errors that it asks for, a pause, the list of requests."""
+"""The control of a broker by a test: errors that it asks for, a pause, the list of requests."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RequestFilter(NamedTuple):
 
 @dataclass
 class _Rule:
-    """What happens to requests, and to how many more of them: an error, a closed connection (None), or a delay."""
+    """The fate of some requests, and their number: an error, a closed connection (None), or a delay."""
 
     named: RequestFilter
     left: int

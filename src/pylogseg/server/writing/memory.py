@@ -1,4 +1,4 @@
-"""What clients write is kept in memory, above files that stay as they are, or above nothing."""
+"""Records that clients write stay in memory, above files that stay as they are, or above nothing."""
 
 from __future__ import annotations
 

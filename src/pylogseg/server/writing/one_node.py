@@ -1,4 +1,4 @@
-"""What a broker of one node says of replicas, elections, the quorum and transactions: there is one place for all."""
+"""Answers of a broker of one node on replicas, elections, the quorum and transactions: there is one place for all."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def said_of(store: ObjectStore) -> dict[str, Any] | None:
 def writing(store: ObjectStore, shape: Mapping[str, Any], names: Iterable[str]) -> Iterator[None]:
     """Say that a run writes partitions, and at its end that the table is whole; an error leaves it to the next run.
 
-    What a run that died had begun stays unfinished until a later one has written it.
+    Work that a killed run had begun stays unfinished until a later one has written it.
     """
     mine, before = set(names), set((said_of(store) or {}).get("unfinished", ()))
     _say(store, shape, before | mine)

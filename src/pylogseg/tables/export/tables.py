@@ -1,8 +1,8 @@
 """The records of logs as Parquet or Arrow files by topic and date, as tables of a data lake are laid out.
 
 A part of a log is what the table has of one segment. Its files appear at its end, and a note of them beside the table:
-which offsets they cover, and of which file. Who comes again sees by the notes what there is to do, and which files are
-of segments that are in the log no more.
+which offsets they cover, and of which file. The next run sees by the notes the work that is left, and the files of
+segments that are in the log no more.
 """
 
 from __future__ import annotations

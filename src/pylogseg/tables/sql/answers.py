@@ -1,4 +1,4 @@
-"""What lies between duckdb and the tables: columns and rows that it takes, and the names and JSON of its answers."""
+"""The layer between duckdb and the tables: columns and rows that it takes, and the names and JSON of its answers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Columns of names that records have in common, as duckdb takes them fastest: with a dictionary.
 
 A dictionary of one name is read at once; of a column of strings, duckdb makes a string of its own for each row, also
-where a query only counts them, for it asks for a column even then. What it answers is text in either case.
+where a query only counts them, for it asks for a column even then. Its answer is text in either case.
 """
 
 from __future__ import annotations

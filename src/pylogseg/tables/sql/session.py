@@ -139,7 +139,8 @@ class Session:
     def explain(self, sql: str) -> list[dict[str, Any]]:
         """Return what the statements of a text would read, a row for each reading of a table.
 
-        What a reading leaves out because of what another one found is not known before, and not left out here.
+        One reading may leave out ranges because of another one's records: that is not known before, and they are not
+        left out here.
         """
         found = []
         for scan in self._scans_of(sql):

@@ -1,4 +1,4 @@
-"""What pylogseg's SQL has beyond duckdb's: keys and values as text and compared with it, and a column called `offset`.
+"""Words of pylogseg's SQL beyond duckdb's: keys and values as text and compared with it, and a column called `offset`.
 
 duckdb's cast of a blob escapes quotes and all that is not ASCII, which no JSON survives; its cast of text to a blob
 takes such escapes; and `offset` is a keyword.

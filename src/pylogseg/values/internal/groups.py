@@ -149,7 +149,7 @@ class _Tombstones:
 
 
 def _still_pending(keyed: KeyedLog, rows: list[_Row]) -> list[_Row]:
-    """Of each producer and partition the last offset that no tombstone took away."""
+    """The last offset of each producer and partition that no tombstone took away."""
     gone: dict[tuple[str, str, int], int] = {}
     removed = typed_tombstones(keyed)
     for row in removed:

@@ -235,7 +235,7 @@ class Image:
             self.features["kraft.version"] = record.fields["kRaftVersion"]
 
     def unread(self, names: Iterable[str] = ()) -> dict[str, int]:
-        """What was left out and how often: records of some messages, or of all, that a newer Kafka wrote."""
+        """Records that were left out, and how often: of some messages, or of all, that a newer Kafka wrote."""
         known, wanted, found = numbered("metadata", "metadata"), set(names), {}
         for (number, version), count in sorted(self.unknown.items()):
             name = known[number].name if number in known else f"type {number}"
@@ -394,7 +394,7 @@ def _change_partition(image: Image, fields: _Fields) -> None:
 
 
 def _unknown_partition(key: Key) -> _Fields:
-    """What is known of a partition whose record there is not: only what changes say."""
+    """The facts of a partition without a record of its own: those in its changes."""
     numbers = dict.fromkeys(("leader", "leaderEpoch", "partitionEpoch"), -1)
     lists: _Fields = {name: [] for name in LISTS}
     return {"topicId": key[0], "partitionId": key[1], "leaderRecoveryState": 0} | numbers | lists

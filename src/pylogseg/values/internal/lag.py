@@ -26,7 +26,7 @@ ABOVE_END = "the offset is above the end of the log"
 
 
 class Lag(NamedTuple):
-    """What lies between an offset and the end of a partition: aborted records count, and bytes of control batches.
+    """The records between an offset and the end of a partition: aborted records count, and bytes of control batches.
 
     `ms` is the timestamp of the last record less that of the first one.
     """
@@ -52,7 +52,7 @@ class Unread(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """What was there before the batch of an offset, and that batch."""
+    """The counts before the batch of an offset, and that batch."""
 
     records: int
     size: int

@@ -1,4 +1,4 @@
-"""What the tables of a cluster's state had to skip."""
+"""The parts that the tables of a cluster's state had to skip."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pylogseg.values.internal.message_arrays import TypedRecords
 
 
 class Notes(list[str]):
-    """What was skipped, each once; `damage` is that of it which is damage or could not be read.
+    """The skipped parts, each once; `damage` is that of it which is damage or could not be read.
 
     `has_left_out` if a newer Kafka wrote some of it.
     """

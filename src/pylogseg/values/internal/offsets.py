@@ -158,7 +158,7 @@ def _committed(table: pa.Table) -> pa.Table:
 
 
 def _last(table: pa.Table) -> pa.Table:
-    """Of old and new records of one partition the later one."""
+    """The later one of old and new records of a partition."""
     last: dict[tuple[Any, ...], tuple[int, int]] = {}
     keys = zip(*(table[name].to_pylist() for name in ("group", "topic", "partition", "recordOffset")), strict=True)
     for row, (*key, offset) in enumerate(keys):

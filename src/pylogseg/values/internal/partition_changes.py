@@ -1,6 +1,6 @@
 """Changes of partitions, which are most of a metadata log, kept as columns until somebody asks for the partitions.
 
-Of each partition and field only the last change counts, and how many changes there were: so a log of a million changes
+Only the last change of each partition and field counts, and the number of changes: so a log of a million changes
 costs a few passes over arrays, and a step in Python for each partition.
 """
 

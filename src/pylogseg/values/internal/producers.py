@@ -1,4 +1,4 @@
-"""What is known of a partition's producers at a moment: the newest snapshot below it, and the headers behind that."""
+"""The producers of a partition at a moment: the newest snapshot below it, and the headers behind that."""
 
 from __future__ import annotations
 

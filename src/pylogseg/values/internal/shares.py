@@ -61,8 +61,8 @@ class DeliverySpan(NamedTuple):
 def combine(old: list[DeliverySpan], new: list[DeliverySpan], start_offset: int) -> list[DeliverySpan]:
     """Lay new states of records over old ones, as the share coordinator does.
 
-    Where two overlap, the one with more deliveries wins, then the one with the higher state. What lies below the start
-    is cut off, and neighbours with the same state and count are joined.
+    Where two overlap, the one with more deliveries wins, then the one with the higher state. Offsets below the start
+    are cut off, and neighbours with the same state and count are joined.
     """
     spans = sorted(span for span in (*old, *new) if start_offset <= span.last >= span.first)
     edges = sorted({max(span.first, start_offset) for span in spans} | {span.last + 1 for span in spans})

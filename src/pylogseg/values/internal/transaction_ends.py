@@ -213,8 +213,8 @@ def planned_ends(
     """Decide about all open transactions, and what their coordinator has to know of it.
 
     `facts` has the producers of transactions by partition, `here` the partitions that the directory has: others get
-    their markers from the coordinator. With `aborts`, what the coordinator goes on with is aborted too. What partitions
-    show of a transaction goes into `coordinator`.
+    their markers from the coordinator. With `aborts`, what the coordinator goes on with is aborted too. The facts that
+    partitions show of a transaction go into `coordinator`.
     """
     markers = {
         (row.producer_id, row.marker.epoch): row.marker.commits

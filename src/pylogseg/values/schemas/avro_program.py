@@ -465,7 +465,7 @@ class AvroProgram:
                     self._op(step[0], 0, step[1])
 
     def _finish_routines(self) -> None:
-        """What skips a record that contains itself is made once for each, and called."""
+        """The code that skips a record that contains itself is made once for each, and called."""
         made: dict[int, tuple[int, int]] = {}
         while self._routines:
             of, call = self._routines.pop()

@@ -230,7 +230,7 @@ def fingerprint(text: str) -> int | None:
 
 @functools.cache
 def _crc_table() -> list[int]:
-    """What each byte adds: a schema of a stranger may have megabytes."""
+    """The part that each byte adds: a schema of a stranger may have megabytes."""
     table = list(range(256))
     for _ in range(8):
         table = [(state >> 1) ^ (_EMPTY_CRC if state & 1 else 0) for state in table]

@@ -1,4 +1,4 @@
-"""What typed values become: a tree of columns, and the nodes that a kernel fills for it."""
+"""Columns of typed values: a tree, and the nodes that a kernel fills for it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def room_for(size: npt.NDArray[np.int32]) -> int:
 class Values:
     """Decoded values: what the nodes hold, and of each value a status: 0 for decoded or null, or one of the reasons.
 
-    Of a value that failed, `position` is the byte in it, and `where` the node, and the item of each list around it.
+    `position` is the byte in a value that failed, and `where` the node, and the item of each list around it.
     """
 
     column: TypedColumn

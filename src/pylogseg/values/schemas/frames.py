@@ -1,4 +1,4 @@
-"""What names the schema of a value: a frame in front of it, a header of the record, or the caller.
+"""The name of a value's schema: a frame in front of it, a header of the record, or the caller.
 
 Frames are recognised by their first bytes, all values of a column at once.
 """

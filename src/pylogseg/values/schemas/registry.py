@@ -185,7 +185,7 @@ def _opener(opened: list[socket.socket]) -> urllib.request.OpenerDirector:
 
 
 def _schema(raw: bytes, names: dict[str, Any]) -> Schema | None:
-    """What an answer says, and the question said already; None if it is no schema."""
+    """A field that the answer repeats from the question; None if it is no schema."""
     try:
         found = bounded_json.loads(raw)
         text, kind = found["schema"], found.get("schemaType") or "AVRO"

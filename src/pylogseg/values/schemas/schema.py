@@ -79,7 +79,7 @@ class Schema(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What to call it in a message."""
+        """Its name in a message."""
         named = f"{self.subject} version {self.version}" if self.subject else f"a schema of type {self.type}"
         return named if self.id is None else f"{named} (id {self.id})"
 

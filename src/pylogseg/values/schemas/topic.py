@@ -62,7 +62,7 @@ class SchemaTopic:
 
     @property
     def notes(self) -> list[str]:
-        """What was skipped, damage last."""
+        """The skipped records, damage last."""
         return [f"{TOPIC}: {reason} ({count})" for reason, count in sorted(self.left_out.items())] + self.damage
 
     def add(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
