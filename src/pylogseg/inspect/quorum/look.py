@@ -20,6 +20,8 @@ from pylogseg.walker.gaps import offsets_text
 
 #: Names in a line for people; the rows of JSON have all.
 _MOST_NAMES = 40
+#: Records by which the nodes are known: most of a log are others.
+_OF_NODES = ("RegisterBrokerRecord", "UnregisterBrokerRecord", "RegisterControllerRecord", "UnregisterControllerRecord")
 START, RESCUE, NOTHING = "start", "rescue", "nothing"
 
 
@@ -41,7 +43,7 @@ class QuorumLook(Outcome):
     copies: list[MetadataCopy]
     pairs: list[CopyPair] = field(default_factory=list)
     best: MetadataCopy | None = None
-    image: Image | None = None  #: Of the best copy.
+    image: Image | None = None  #: Of the best copy; it may have nodes alone.
     cluster_id: str | None = None
     verdict: str = NOTHING
     reasons: list[str] = field(default_factory=list)
@@ -296,7 +298,7 @@ def _look_for_nodes(look: QuorumLook) -> None:
     if best is None or best.partition is None:
         return
     try:
-        look.image = look.image or Image.read(best.partition, best.end)
+        look.image = look.image or Image.read(best.partition, best.end, only=_OF_NODES)
     except (CorruptionError, StorageError) as error:
         look.notes.append(f"which brokers there are is unknown: {error}")
         return

@@ -7,7 +7,7 @@ made again has two. Records of a transaction count together at its end, or not a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -38,6 +38,8 @@ from pylogseg.walker.gaps import offsets_text
 _Fields = dict[str, Any]
 #: Records near which all are applied one by one.
 _IN_ORDER = ("BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord", "ClearElrRecord")
+#: Changes of partitions that wait to be applied together: of more, a long log would fill the memory.
+_MOST_CHANGES = 500_000
 
 
 @dataclass
@@ -95,6 +97,7 @@ class Image:
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _is_log: bool = False
+    _only: frozenset[str] = frozenset()
     _controls: list[ControlKind] = field(default_factory=list)
     _pending: list[Part] | None = None
     _partitions: dict[Key, _Fields] = field(default_factory=dict)
@@ -106,16 +109,26 @@ class Image:
     def partitions(self) -> dict[Key, _Fields]:
         """Topic id and partition to the fields of its record, changes applied."""
         if len(self._changes):
-            self._changes.apply(self._partitions, self._since, _unknown_partition)
-            self._since.clear()
+            self._apply_changes()
         if self._removed:  # an id is never given again
             for key in [key for key in self._partitions if key[0] in self._removed]:
                 del self._partitions[key]
             self._removed.clear()
         return self._partitions
 
+    def _apply_changes(self) -> None:
+        self._changes.apply(self._partitions, self._since, _unknown_partition)
+        self._since.clear()
+
     @classmethod
-    def read(cls, of: str | Partition, end_offset: int | None = None, until_ms: int | None = None) -> Image:
+    def read(
+        cls,
+        of: str | Partition,
+        end_offset: int | None = None,
+        until_ms: int | None = None,
+        *,
+        only: Collection[str] = (),
+    ) -> Image:
         """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
 
         In the place of a snapshot that is not whole, an older one and the log count where these have all; `notes` name
@@ -129,6 +142,8 @@ class Image:
             The state before this offset: only snapshots and records below it count.
         until_ms : int, optional
             The state before this time: from the start of the log or the newest snapshot whose records are all older.
+        only : collection of str
+            Messages; others are not decoded, and what they say is missing.
 
         Raises
         ------
@@ -138,11 +153,11 @@ class Image:
             If the folder cannot be read.
         """
         (partition,) = open_dir(of).partitions if isinstance(of, str) else (of,)
-        image, base, harmed = cls(), "", list[tuple[int, CorruptionError | StorageError]]()
+        image, base, harmed = cls(_only=frozenset(only)), "", list[tuple[int, CorruptionError | StorageError]]()
         for end, _, snapshot in _snapshots(partition, end_offset):
             try:
                 if until_ms is None or _is_older(snapshot, until_ms):
-                    image, base = cls._of_snapshot(snapshot, end), f"{snapshot.path} with "
+                    image, base = cls._of_snapshot(snapshot, end, image._only), f"{snapshot.path} with "
                     break
             except (CorruptionError, StorageError) as error:
                 harmed.append((end, error))
@@ -155,9 +170,9 @@ class Image:
         return image
 
     @classmethod
-    def _of_snapshot(cls, snapshot: Segment, end: int) -> Image:
+    def _of_snapshot(cls, snapshot: Segment, end: int, only: frozenset[str]) -> Image:
         """Read a snapshot; CorruptionError if its first or its last record is not there."""
-        image = cls()
+        image = cls(_only=only)
         image._read(snapshot, None, None, None)
         _check_whole(snapshot, image._controls)
         image.offset = end
@@ -168,6 +183,8 @@ class Image:
         for columns, _ in _chunks(of, Selection(offsets=OffsetRange(start, end), until=until_ms, from_log_start=False)):
             self._is_log = start is not None
             self._apply_columns(columns, path)
+            if self._changes.count > _MOST_CHANGES:
+                self._apply_changes()
             self.time_ms = int(columns.timestamp[-1])
             if start is not None:
                 self.offset = int(columns.offset[-1]) + 1
@@ -186,6 +203,9 @@ class Image:
         steps: list[tuple[int, Callable[[Image, _Fields], Any], _Fields]] = []
         for each in np.unique(number).tolist() if in_bulk else ():
             rows = np.flatnonzero(number == each)
+            if self._only and each in known and known[each].name not in self._only:
+                left[rows] = False
+                continue
             found = _decoded(known[each], columns, head, rows) if each in known else None
             if found is None:  # one of them cannot be decoded: then each is looked at for itself
                 continue

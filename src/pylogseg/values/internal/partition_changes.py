@@ -31,6 +31,7 @@ class PartitionChanges:
         self._parts: list[Decoded] = []
         self._at: list[_Longs] = []
         self._now = 0
+        self.count = 0  #: Changes that wait.
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -43,6 +44,7 @@ class PartitionChanges:
     def add(self, decoded: Decoded, at: _Longs) -> None:
         self._parts.append(decoded)
         self._at.append(at)
+        self.count += len(at)
 
     def apply(self, partitions: dict[Key, _Fields], since: dict[Key, int], unknown: Callable[[Key], _Fields]) -> None:
         """Apply all changes to the fields of partitions; `unknown` gives those that have no record there.
@@ -53,7 +55,7 @@ class PartitionChanges:
             return
         found = _Joined(self._parts)
         at = np.concatenate(self._at)
-        self._parts, self._at = [], []
+        self._parts, self._at, self.count = [], [], 0
         keys, key_of = found.keys()
         after = np.array([since.get(key, -1) for key in keys], np.int64)
         counts = at > after[key_of]
