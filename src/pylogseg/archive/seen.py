@@ -31,6 +31,7 @@ from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.properties import MetaProperties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid
+from pylogseg.offline.copying.ledger import CopyLedger, ledger_of
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of, fallbacks_of
 
 #: The topic's name, its id, and the number of the partition.
@@ -229,8 +230,13 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
         what = alone[0] if alone else disk.log_dirs[0].path
         raise RequestError(f"{what}: an archive is made of log directories of this machine: name these")
     metas = [read_meta_properties(LocalFiles(), log_dir.path) for log_dir in disk.log_dirs]
-    disks = [_disk(log_dir.path, meta.value) for log_dir, meta in zip(disk.log_dirs, metas, strict=True)]
+    ledgers = [ledger_of(log_dir.path) for log_dir in disk.log_dirs]
+    disks = [
+        _disk(log_dir.path, meta.value, ledger)
+        for log_dir, meta, ledger in zip(disk.log_dirs, metas, ledgers, strict=True)
+    ]
     seen = SeenCluster(disk, disks, notes=list(disk.notes))
+    seen.faults += [fault for ledger in ledgers if ledger is not None for fault in ledger.faults]
     seen.faults += [
         f"{m.problem}: whose disk this is, is not known"
         for m in metas
@@ -283,9 +289,11 @@ def made_up_id(cluster_id: str, topic: str) -> str:
     return format_uuid(hashlib.sha256(f"{cluster_id}/{topic}".encode()).digest()[:16])
 
 
-def _disk(path: str, meta: MetaProperties | None) -> SeenDisk:
+def _disk(path: str, meta: MetaProperties | None, ledger: CopyLedger | None) -> SeenDisk:
     node = -1 if meta is None or meta.node_id is None else meta.node_id
     ids = ("", "") if meta is None else (meta.cluster_id or "", meta.directory_id or "")
+    if meta is None and ledger is not None:  # a copy of a running cluster is no broker's
+        ids = (ledger.cluster_id, "")
     return SeenDisk(os.path.abspath(path), node if node <= _INT32 else -1, *ids, _state(path))
 
 

@@ -12,12 +12,14 @@ from pylogseg.archive.looking import PointReport, archive_status, look_at_points
 from pylogseg.archive.pruning import PointChanges, prune
 from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
+from pylogseg.cli.copy import copy_once
 from pylogseg.cli.options import question_option
 from pylogseg.cli.outcomes import end_with_outcome, print_list, print_outcome, print_part
 from pylogseg.cli.points import keep_options
 from pylogseg.cli.repeated import parse_interval, repeat
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.tier.points import archive_store, find_point, read_point
+from pylogseg.env.urls import CLUSTER_SCHEME
 
 _EPILOG = """\b
 Examples:
@@ -27,6 +29,8 @@ Examples:
   pylogseg archive /data/kafka /backup --keep-last 24 --keep-daily 14
                                                    and prune, unless there are faults
   pylogseg archive /mnt/broker1 /mnt/broker2 s3://bucket/archive --spark yarn
+  pylogseg archive kafka://broker:9092 s3://bucket/archive --copy /data/copy
+                                                   of a cluster whose disks are not here
   pylogseg archive status /backup --max-age 10m    one line, for an alarm
   pylogseg archive points /backup
   pylogseg archive show /backup 20261128T
@@ -71,6 +75,12 @@ def archive() -> None:
     help="Go on, and write a point so often, until interrupted; a run that fails is reported, and the next one comes.",
 )
 @click.option(
+    "--copy",
+    metavar="DIR",
+    help="Of a running cluster, whose kafka:// URL stands for its disks: the folder of its copy. Each run goes on with "
+    "the copy, as `pylogseg copy` does, and archives it.",
+)
+@click.option(
     "--forget",
     multiple=True,
     metavar="TOPIC[-PARTITION]",
@@ -91,6 +101,7 @@ def run(
     disks: tuple[str, ...],
     url: str,
     every: float | None,
+    copy: str | None,
     forget: tuple[str, ...],
     to_end: bool,
     encrypt_to: str | None,
@@ -106,12 +117,17 @@ def run(
     """
     if forget and every is not None:
         raise click.UsageError("--forget is for one run: leave out --every")
+    is_cluster = any(disk.startswith(CLUSTER_SCHEME) for disk in disks)
+    if is_cluster != (copy is not None) or (is_cluster and disks[1:]):
+        raise click.UsageError("a running cluster is archived alone, by its copy: kafka://HOST:PORT URL --copy DIR")
     how: dict[str, Any] = {"encrypt_to": encrypt_to, "compress": compress == "zstd", "to_end": to_end, "forget": forget}
     with workers.executor() as executor:
         how |= {"executor": executor, "max_bytes_per_second": max_bytes_per_second}
 
         def run_once() -> bool:
-            done = _write(disks, url, how)
+            if copy is not None:
+                copy_once(disks[0], copy, {"jobs": None})
+            done = _write(disks if copy is None else (copy,), url, how)
             print_outcome(done, as_json)
             if any(keep.values()):
                 _prune_after(done, url, keep, as_json)
@@ -124,7 +140,7 @@ def run(
 
 
 def _write(disks: tuple[str, ...], url: str, how: dict[str, Any]) -> ArchiveResult:
-    """Write a point, with a bar of what has to be read for it, which is known after a look at the disks."""
+    """Write a point, with a bar of the bytes to read; a look at the disks tells them."""
     with contextlib.ExitStack() as stack:
         moved: list[Callable[[int], None]] = []
 

@@ -110,31 +110,31 @@ def copy(
     how: dict[str, Any] = {**choice, "dry_run": dry_run, "end_transactions": end_transactions, "jobs": jobs}
     if not follow:
         how["on_partition"] = functools.partial(print_part, as_json=as_json)  # the copy goes on if the pipe is closed
-        end_with_outcome(_copy_once(source, target, how), as_json)
+        end_with_outcome(copy_once(source, target, how), as_json)
         return
     if not source.startswith(CLUSTER_SCHEME) or dry_run or end_transactions:
         raise click.UsageError("--follow is for a cluster, kafka://HOST:PORT, without --dry-run or --end-transactions")
     reported: set[str] = set()
 
     def run_once() -> int:
-        done = _copy_once(source, target, how)
+        done = copy_once(source, target, how)
         _print_news(done, reported, as_json)
         return done.exit_code
 
     repeat(run_once, every)
 
 
-def _copy_once(source: str, target: str, how: dict[str, Any]) -> Copied:
+def copy_once(source: str, target: str, how: dict[str, Any]) -> Copied:
     """Copy, with a bar of the bytes to come; a look at a cluster tells them."""
     with contextlib.ExitStack() as stack:
         moved: list[Callable[[int], None]] = []
 
         def begin(size: int) -> None:
-            moved.append(stack.enter_context(common.progress(0 if how["dry_run"] else size, "copying")))
+            moved.append(stack.enter_context(common.progress(0 if how.get("dry_run") else size, "copying")))
 
         if not source.startswith(CLUSTER_SCHEME):
-            choice = {name: how[name] for name in ("topic", "partition")}
-            begin(0 if how["dry_run"] else chosen_bytes(source, Options.of(choice)))
+            choice = {name: how.get(name) for name in ("topic", "partition")}
+            begin(0 if how.get("dry_run") else chosen_bytes(source, Options.of(choice)))
         return copy_log_dir(source, target, **how, on_size=begin, on_bytes=lambda size: moved[0](size))
 
 

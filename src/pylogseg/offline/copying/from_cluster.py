@@ -153,6 +153,7 @@ class _ClusterCopy:
         try:
             self._run(directory)
         finally:
+            self._ledger.faults = [*self.result.warnings(), *self.result.doubts]
             has_logs = any(os.path.isdir(self._path(name)) for name in self._ledger.logs)
             try:
                 if has_logs or not is_new:

@@ -38,6 +38,7 @@ class CopyLedger:
 
     cluster_id: str
     logs: dict[str, CopiedLog] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)  #: What the last run could not copy.
     is_ended: bool = False  #: True if the copy has ends of transactions of its own: it never goes on.
     _written: str = field(default="", compare=False, repr=False)
 
@@ -61,7 +62,8 @@ class CopyLedger:
             found: dict[str, Any] = json.loads(bytes(files.read_all(path)))
             if (version := found["version"]) == _VERSION:
                 logs = {name: _log_of(row) for name, row in found["partitions"].items()}
-                ledger = cls(str(found["clusterId"]), logs, bool(found["isEnded"]))
+                faults = [str(fault) for fault in found["faults"]]
+                ledger = cls(str(found["clusterId"]), logs, faults, bool(found["isEnded"]))
                 ledger._written = ledger._text()
                 return ledger
         except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -80,10 +82,16 @@ class CopyLedger:
         found = {
             "version": _VERSION,
             "clusterId": self.cluster_id,
+            "faults": self.faults,
             "isEnded": self.is_ended,
             "partitions": {name: asdict(self.logs[name]) for name in sorted(self.logs)},
         }
         return json.dumps(found, indent=1) + "\n"
+
+
+def ledger_of(folder: str) -> CopyLedger | None:
+    """Return the ledger of a log directory that is a copy of a running cluster; None of any other."""
+    return CopyLedger.read(folder) if os.path.lexists(os.path.join(folder, FILE)) else None
 
 
 def _log_of(row: dict[str, Any]) -> CopiedLog:
