@@ -352,3 +352,45 @@ def test_groups_that_may_not_be_read() -> None:
         done = run("groups", f"kafka://{broker.bootstrap_servers}/orders")
     assert done.code == 2
     assert "does not show it to this user, who needs Describe and Read" in done.err
+
+
+@pytest.mark.parametrize("command", ["groups", "copy"])
+def test_groups_that_may_be_listed_and_not_read(command: str, tmp_path: Path) -> None:
+    """A state that is missing is named, and the exit code is not 0."""
+    with pylogseg.Broker() as broker:
+        commit(broker)
+
+        def change(key: int, values: dict, answer: dict) -> None:
+            if key == FETCH:
+                for part in parts_of(answer):
+                    part.update(errorCode=29, records=part["records"].__class__(b""))
+
+        with Between(broker.bootstrap_servers, change) as middle:
+            url = f"kafka://{middle.servers}"
+            target = [str(tmp_path / "copy"), "__consumer_offsets"] if command == "copy" else []
+            done = run(command, url, *target)
+    assert done.code in (1, 2)
+    assert "__consumer_offsets-" in done.err + done.text
+    assert "TOPIC_AUTHORIZATION_FAILED" in done.err + done.text
+
+
+def commit(broker: pylogseg.Broker) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    broker.produce("orders", b"1")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    consumer.close()
+
+
+def test_bytes_that_somebody_holds_stay_as_they_are(served: str) -> None:
+    """Each answer has memory of its own, however many come after it."""
+    disk = pylogseg.open_dir(f"kafka://{served}/txn-a-0")
+    held, position = [], 0
+    with disk.partitions[0].segments[0].open() as view:
+        while data := view.read(position, 1 << 20):
+            held.append(data)
+            position += len(data)
+    segments = pylogseg.open_dir(DATA).select("txn-a-0").segments
+    assert len(held) > 2
+    assert b"".join(held) == b"".join(Path(segment.path).read_bytes() for segment in segments)
