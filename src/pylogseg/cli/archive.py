@@ -77,7 +77,7 @@ def archive() -> None:
 @click.option(
     "--copy",
     metavar="DIR",
-    help="Of a running cluster, whose kafka:// URL stands for its disks: the folder of its copy. Each run goes on with "
+    help="The folder of the copy of a running cluster, whose kafka:// URL stands for its disks. Each run goes on with "
     "the copy, as `pylogseg copy` does, and archives it.",
 )
 @click.option(
