@@ -30,6 +30,9 @@ from pylogseg.archive.writing import ArchiveResult
 from pylogseg.disk.columns import STATS, TABLES
 from pylogseg.disk.tier.point import PointHead
 from pylogseg.format.columns import get_columns, markdown
+from pylogseg.inspect.quorum.copies import MetadataCopy
+from pylogseg.inspect.quorum.look import QuorumLook
+from pylogseg.inspect.quorum.pairs import CopyPair
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
 from pylogseg.lakehouse.lake import LakeTable
@@ -38,6 +41,7 @@ from pylogseg.offline.aligned_result import AlignedDifference, AlignedDifference
 from pylogseg.offline.comparing import Difference, Differences, DifferentRange
 from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import PartitionCopy
+from pylogseg.offline.rescuing.command import QuorumRescue
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.walker.gaps import Gap
 
@@ -53,6 +57,7 @@ LINES: dict[str, type] = {
     "audit partition": PartitionAudit, "audit summary": Audit, "audit range": AuditRange,
     "lake table": LakeTable, "archive run": ArchiveResult, "archive prune": Pruned, "archive point": PointHead,
     "archive status": NewestPoint,
+    "quorum copy": MetadataCopy, "quorum pair": CopyPair, "quorum verdict": QuorumLook, "quorum rescue": QuorumRescue,
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Its commands run one after the other, section by section, on directories of their own.

@@ -195,6 +195,7 @@ REFUSALS = {
     "a broker's id": (["b11"], {"into": ["x"], "voters": ["12@n:9093"]}, "the id of a broker"),
     "no port": (["b11"], {"into": ["x"], "voters": ["1@n"]}, "expected ID@HOST:PORT"),
     "inside": (["b11"], {"into": ["b11/new"], "voters": [C1]}, "lies in"),
+    "kept inside": (["c1e"], {"in_place": "c1e", "keep": "c1e/kept", "voters": [C1]}, "a disk of a node"),
     "taken": (["b11"], {"into": ["b12"], "voters": [C1]}, "expected an empty folder"),
     "no cluster": (["lost"], {"into": ["x"], "voters": [C1]}, "does not say the cluster"),
     "nothing whole": (["absent"], {"into": ["x"], "voters": [C1]}, "no metadata log here"),
@@ -215,7 +216,7 @@ def test_refusals(log: MetadataLog, tmp_path: Path, why: str) -> None:
     before = tree(tmp_path)
     given: dict[str, Any] = {**options, "into": [tmp_path / name for name in options.get("into", ())], "write": True}
     if "in_place" in given:
-        given |= {"in_place": tmp_path / given["in_place"], "keep": tmp_path / "kept"}
+        given |= {"in_place": tmp_path / given["in_place"], "keep": tmp_path / given.get("keep", "kept")}
     with pytest.raises(RequestError, match=text):
         rescue(*(tmp_path / name for name in names), **given)
     assert tree(tmp_path) == before

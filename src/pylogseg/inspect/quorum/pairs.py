@@ -34,7 +34,7 @@ class NamedChange(NamedTuple):
     TableColumn("shorter", "string", "log directory of the other copy"),
     TableColumn("same", "bool", "both end at one offset, with the same batches", source="is_same"),
     TableColumn("prefix", "bool", "the shorter one is a prefix of the longer one; null: unknown", source="is_prefix"),
-    TableColumn("differsAt", "int64", "first offset at which their batches differ", is_optional=True),
+    TableColumn("differsAt", "int64", "first offset at which their batches differ; null: none"),
     TableColumn("unknown", "string", "why it is unknown", is_optional=True),
     TableColumn("firstOffset", "int64", "first offset that the shorter one lacks"),
     TableColumn("nextOffset", "int64", "end of the longer one"),

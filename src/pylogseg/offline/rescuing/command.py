@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.env.beside import check_free
+from pylogseg.env.filesystem import refuse_inside
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
@@ -177,6 +178,8 @@ def rescue_quorum(
     disks = storage or LocalStorage()
     if in_place is not None and keep is None:
         raise RequestError("in place: name a folder that keeps the metadata log as it is now, by keep")
+    for copy in look.copies if keep else ():  # a broker does not start with a folder there that is not a partition
+        refuse_inside(keep or "", copy.path, "a disk of a node")
     for path in [controller.path for controller in plan.controllers if not plan.is_in_place] + [keep or ""]:
         if path:
             check_free(disks, os.path.abspath(path))
