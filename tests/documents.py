@@ -42,6 +42,7 @@ from pylogseg.offline.comparing import Difference, Differences, DifferentRange
 from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.rescuing.command import QuorumRescue
+from pylogseg.offline.restoring.produced import Produced, ProducedLog
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.walker.gaps import Gap
 
@@ -50,6 +51,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LINES: dict[str, type] = {
     "finding": Finding, "gap": Gap, "action": Action, "recovery": LoadReport,
     "offline partition": PartitionResult, "offline summary": Result,
+    "produced partition": ProducedLog, "produced summary": Produced,
     "copy partition": PartitionCopy, "copy summary": Copied,
     "diff partition": Difference, "diff summary": Differences, "diff range": DifferentRange,
     "diff aligned partition": AlignedDifference, "diff aligned summary": AlignedDifferences,

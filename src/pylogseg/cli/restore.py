@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pylogseg.archive.at_point import point_url
 from pylogseg.archive.restoring import restore_point
@@ -18,18 +19,22 @@ from pylogseg.cli.common import (
     json_option,
     parse_moment,
     parsed,
+    progress,
     quiet_option,
     size_option,
     target_folder,
     transfer_options,
 )
 from pylogseg.cli.offline import EXIT_CODES, Request
+from pylogseg.cli.outcomes import end_with_outcome, print_parts
 from pylogseg.cli.points import at_point, point_options
-from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
+from pylogseg.cli.streams import say
+from pylogseg.cli.tiers import Local, keys_option, tier_of_command, tier_option
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.folders import is_archive
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.opening import is_tier
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import RequestError
 from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.offline.restoring.command import comes_from_table
@@ -49,6 +54,8 @@ Examples:
                                                             an archive, as it was
   pylogseg restore s3://bucket/archive /data/new --point 20260131 --node-id 1
                                                             as a cluster of one broker
+  pylogseg restore /backup/2026-01-31 --to kafka://host:9092 orders -n
+                                                            into a running cluster
 
 \b
 SRC is a log directory, as written by `pylogseg copy`, the Parquet or Arrow
@@ -82,6 +89,15 @@ committed. Files show that they have none if they were exported with
 --isolation-level read_committed, or if column isTransactional is false. For other
 files give --committed, or --without-transactions to leave such records out.
 Create the topic in the cluster first, with the same number of partitions.
+With --to kafka://HOST:PORT there is no DST: topics of a running cluster are made,
+or are there and empty, and get the records over Kafka's protocol, with their
+offsets. Batches go as they are. Other offsets are taken by markers of empty
+transactions, which no consumer sees (1,000 a second), and those below the first
+record by records that are deleted then. Aborted records are aborted again; for
+open transactions, --abort-open-transactions is needed. -n shows the plan. At the
+end all is fetched and compared, topics get the settings of SRC, and groups their
+offsets. If it is interrupted, run it again, within 15 minutes if the source has
+aborted transactions: it goes on where the partitions end.
 If a broker has several log directories, name the one that has the partition, or any
 if none has it. A broker starts with it, and `pylogseg move` spreads partitions.
 
@@ -99,16 +115,50 @@ def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Check that a folder to write to is there; a store says so itself."""
+    """Check that a folder to write to is there; a store says so itself, and beside a cluster there is none."""
+    if _is_cluster(ctx.params.get("to")):
+        return value
+    if value is None:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    if _is_cluster(value):
+        raise click.BadParameter(f"write --to {value}, and names of topics behind it", ctx, param)
     return value if "://" in value and not is_tier(value) else target_folder(ctx, param, value)
+
+
+def _is_cluster(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(CLUSTER_SCHEME)
+
+
+class _OffsetOrCluster(click.ParamType[Any]):
+    """An offset, or the URL of a running cluster."""
+
+    name = "offset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return an int, or the URL."""
+        return value if _is_cluster(value) else click.IntRange(min=0).convert(value, param, ctx)
+
+
+def _cluster_options(command: F) -> F:
+    """Add the options of a restore into a running cluster."""
+    offsets = "Into a cluster: keep the offsets of SRC, or append committed records where partitions end."
+    map_file = "With --offsets new: write where the records went to FILE, as CSV, or JSON if its name ends so."
+    replicas = "Into a cluster: of topics that are made; default: as many as the cluster gives."
+    options = [
+        click.option("--offsets", type=click.Choice(["keep", "new"]), help=f"{offsets}  [default: keep]"),
+        click.option("--map", "map_file", metavar="FILE", type=Local(), help=map_file),
+        click.option("--replicas", type=click.IntRange(min=1), metavar="N", help=replicas),
+        click.option("--without-groups", is_flag=True, help="Into a cluster: commit no offsets of groups."),
+    ]
+    return decorated(command, options)
 
 
 def _tier_end_options(command: F) -> F:
     """Add ``--to`` and ``--until``, where a log that is restored from a tier ends."""
-    to = "From a tier: leave out this offset and all after it."
+    to = "kafka://HOST:PORT: into this running cluster. From a tier, an offset: leave it out, and all after it."
     until = "From a tier: end before the first record since this time (2h ago, 2026-01-31T12:00:00Z, or milliseconds)."
     options = [
-        click.option("--to", type=click.IntRange(min=0), metavar="OFFSET", help=to),
+        click.option("--to", type=_OffsetOrCluster(), metavar="URL|OFFSET", is_eager=True, help=to),
         click.option("--until", metavar="TIME", callback=parsed(parse_moment), help=until),
     ]
     return decorated(command, options)
@@ -129,7 +179,11 @@ def _arrival_options(command: F) -> F:
 
 
 @click.command(epilog=_EPILOG)
-@transfer_options({"callback": _source}, {"callback": _target}, "Report what would be restored, and change nothing.")
+@transfer_options(
+    {"callback": _source},
+    {"callback": _target, "required": False},
+    "Report what would be restored, and change nothing.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")
 @click.option("--force", is_flag=True, help="Restore also from a backup that is known to lack records.")
 @click.option("--committed", is_flag=True, help="Treat all records of the table as committed.")
@@ -155,6 +209,7 @@ def _arrival_options(command: F) -> F:
 @tier_option
 @keys_option
 @_tier_end_options
+@_cluster_options
 @click.option(
     "--on-corrupt",
     type=click.Choice(["raise", "skip"]),
@@ -167,7 +222,7 @@ def _arrival_options(command: F) -> F:
 @quiet_option
 def restore(
     source: str,
-    target: str,
+    target: str | None,
     names: tuple[str, ...],
     topic: tuple[str, ...],
     partition: tuple[int, ...],
@@ -179,7 +234,7 @@ def restore(
     force: bool,
     committed: bool,
     without_transactions: bool,
-    to: int | None,
+    to: int | str | None,
     until: int | None,
     on_corrupt: str,
     keep_producers: bool | None,
@@ -192,6 +247,28 @@ def restore(
 
     DST is a log directory of a stopped broker.
     """
+    of_cluster = {name: table.pop(name) for name in ("offsets", "map_file", "replicas", "without_groups")}
+    if isinstance(to, str):
+        _refuse_other_options()
+        if workers.is_spark:
+            raise click.UsageError("--spark: a restore into a running cluster works with threads of this machine")
+        names = names if target is None else (target, *names)
+        with workers.executor() as executor:
+            _to_cluster(
+                source,
+                to,
+                as_json,
+                topic=(*names, *topic) or None,
+                partition=partition or None,
+                dry_run=dry_run,
+                force=force,
+                abort_open_transactions=abort_open_transactions,
+                executor=executor,
+                **of_cluster,
+            )
+        return
+    if any(of_cluster.values()):
+        raise click.UsageError("--offsets, --map, --replicas and --without-groups need --to kafka://HOST:PORT")
     choice = {"topic": (*names, *topic) or None, "partition": partition or None}
     command: Callable[..., Result] = restore_partitions
     if node_id is not None:
@@ -214,6 +291,46 @@ def restore(
         abort_open_transactions=abort_open_transactions,
         **{name: value for name, value in table.items() if value is not None},
     )
+
+
+def _refuse_other_options() -> None:
+    """Raise UsageError for options of a restore into a log directory."""
+    context = click.get_current_context()
+    given = [
+        param.opts[0]
+        for param in context.command.params
+        if param.name not in _OF_CLUSTER
+        and context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{', '.join(given)}: not for a restore into a running cluster")
+
+
+#: Parameters of a restore into a running cluster.
+_OF_CLUSTER = {
+    "source", "target", "names", "topic", "partition", "dry_run", "as_json", "quiet", "force", "to", "offsets",
+    "map_file", "replicas", "without_groups", "abort_open_transactions", "jobs", "spark", "spark_conf", "at", "point",
+    "tier", "keys",
+}  # fmt: skip
+
+
+def _to_cluster(
+    source: str, to: str, as_json: bool, *, without_groups: bool, replicas: int | None, offsets: str | None, **how: Any
+) -> None:
+    """Restore into a running cluster, print the result, and end with its exit code."""
+    from pylogseg.offline.restoring.to_cluster import restore_to_cluster  # the client: only where it is used
+
+    size = _size(source) // 2 if "://" not in source else _size(source)
+    how |= {"replicas": replicas or -1, "offsets": offsets or "keep", "tier": tier_of_command()}
+    with progress(size * (1 if how["dry_run"] else 4), "restoring") as advance:
+        try:
+            done = restore_to_cluster(source, to, with_groups=not without_groups, on_bytes=advance, **how)
+        except KeyboardInterrupt:
+            unfinished = "run the command again: it goes on where the partitions end"
+            say("interrupted: nothing was changed" if how["dry_run"] else f"interrupted: {unfinished}", err=True)
+            raise
+    print_parts(done, as_json, lambda row: as_json or row.state == "failed" or not done.dry_run)
+    end_with_outcome(done, as_json)
 
 
 def _size(source: str) -> int:

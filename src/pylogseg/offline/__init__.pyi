@@ -14,5 +14,6 @@ from pylogseg.offline.repairing.command import repair as repair
 from pylogseg.offline.rescuing.command import rescue_quorum as rescue_quorum
 from pylogseg.offline.restoring.command import restore as restore
 from pylogseg.offline.restoring.tier import Until as Until
+from pylogseg.offline.restoring.to_cluster import restore_to_cluster as restore_to_cluster
 from pylogseg.offline.retaining import retain as retain
 from pylogseg.offline.truncating import truncate as truncate

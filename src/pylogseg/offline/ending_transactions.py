@@ -21,7 +21,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
-from pylogseg.reading.logs import logs_of
+from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.values.internal.producers import ProducerRow, marker_before, producers_of
 from pylogseg.values.internal.transaction_ends import EndPlan, OpenEnd, Place, StateRecord
 from pylogseg.values.internal.transactions import TOPIC
@@ -39,13 +39,18 @@ class LogFolder(NamedTuple):
 def transactional_producers(folder: str, *, crc: bool = True) -> list[ProducerRow]:
     """Return the producers of a log that have or had a transaction, those with the oldest open one first."""
     for log in logs_of(open_dir(folder)):
-        rows = producers_of(log, log.log_end_offset, crc=crc).values()
-        kept = [row for row in rows if row.first_txn_offset >= 0 or row.coordinator_epoch >= 0]
-        for row in kept:
-            if row.first_txn_offset >= 0 and row.marker is None and row.coordinator_epoch >= 0:
-                row.marker = marker_before(log, row)
-        return sorted(kept, key=lambda row: (row.first_txn_offset < 0, row.first_txn_offset, row.producer_id))
+        return producers_with_transactions(log, crc=crc)
     return []
+
+
+def producers_with_transactions(log: LogFiles, *, crc: bool = True) -> list[ProducerRow]:
+    """Return what `transactional_producers` does of a log that is open."""
+    rows = producers_of(log, log.log_end_offset, crc=crc).values()
+    kept = [row for row in rows if row.first_txn_offset >= 0 or row.coordinator_epoch >= 0]
+    for row in kept:
+        if row.first_txn_offset >= 0 and row.marker is None and row.coordinator_epoch >= 0:
+            row.marker = marker_before(log, row)
+    return sorted(kept, key=lambda row: (row.first_txn_offset < 0, row.first_txn_offset, row.producer_id))
 
 
 def apply_ends(storage: Storage, folders: Mapping[Place, LogFolder], plan: EndPlan) -> dict[Place, int]:
