@@ -43,18 +43,20 @@ class MetadataLog:
             self.add_voters(self.voters)
         self.leader(self.voters[0])
         for broker in (11, 12):
-            fields = {"brokerId": broker, "incarnationId": DIRECTORIES[broker], "brokerEpoch": 1, "endPoints": [],
-                      "features": [], "rack": None, "fenced": False}  # fmt: skip
+            fields: dict[str, Any] = {
+                "brokerId": broker, "incarnationId": DIRECTORIES[broker], "brokerEpoch": 1, "endPoints": [],
+                "features": [], "rack": None, "fenced": False,
+            }  # fmt: skip
             self.add(("RegisterBrokerRecord", 3, fields))
 
     @property
     def end(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
-    def _append(self, data: bytes, count: int) -> None:
+    def _append(self, data: bytes | bytearray, count: int) -> None:
         self.batches.append(Batch(bytes(data), self.end, self.end + count, self.epoch))
 
-    def _where(self) -> dict[str, int]:
+    def _where(self) -> dict[str, Any]:
         self.time_ms += 10
         return {"base_offset": self.end, "timestamp_ms": self.time_ms, "leader_epoch": self.epoch}
 
