@@ -8,6 +8,8 @@ from pylogseg.archive.evidence import write_evidence as write_evidence
 from pylogseg.archive.pruning import Pruned as Pruned
 from pylogseg.archive.pruning import prune as prune
 from pylogseg.archive.restoring import restore_point as restore_point
+from pylogseg.archive.whole_cluster.command import RestoredCluster as RestoredCluster
+from pylogseg.archive.whole_cluster.command import restore_cluster as restore_cluster
 from pylogseg.archive.writing import ArchiveResult as ArchiveResult
 from pylogseg.archive.writing import write as write
 from pylogseg.disk.tier.point import ArchivedFile as ArchivedFile

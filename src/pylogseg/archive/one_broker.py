@@ -39,7 +39,7 @@ _ID_BLOCK = 1000
 #: No cluster of Kafka has more partitions; each has a record in `bootstrap.checkpoint`.
 _MOST_PARTITIONS = 2_000_000
 #: Settings of tiered topics, which a broker without remote storage refuses.
-_TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes", "remote.copy.disable",
+TIERED_SETTINGS = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes", "remote.copy.disable",
            "remote.log.copy.disable", "remote.log.delete.on.disable")  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def found_cluster(
             names = (partition_folder_name(topic.name, number) for number in range(topic.count))
             first = next(name for name in names if name not in states)
             lacking.append(LackingPartitions(first, topic.count - there, topic.name))
-        left = [name for name in _TIERED if topic.settings.pop(name, None) is not None]
+        left = [name for name in TIERED_SETTINGS if topic.settings.pop(name, None) is not None]
         if left:
             notes.append(f"topic {topic.name}: settings of its tier are left out: {', '.join(left)}")
     directory_id = new_id()

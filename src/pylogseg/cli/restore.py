@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from pylogseg.archive.at_point import point_url
 from pylogseg.archive.restoring import restore_point
+from pylogseg.archive.whole_cluster.command import restore_cluster
 from pylogseg.cli.common import (
     F,
     decorated,
@@ -56,6 +57,9 @@ Examples:
                                                             as a cluster of one broker
   pylogseg restore /backup/2026-01-31 --to kafka://host:9092 orders -n
                                                             into a running cluster
+  pylogseg restore s3://bucket/archive --cluster
+      --controller 100@c1.example.com:9093=/new/c100
+      --broker 1=/new/b1 --broker 2=/new/b2/d0,/new/b2/d1   all of it, with -n a dry run
 
 \b
 SRC is a log directory, as written by `pylogseg copy`, the Parquet or Arrow
@@ -81,6 +85,11 @@ From a table, records are restored with offset, timestamp, key, value and header
 From an archive (pylogseg archive), partitions come as they were at a point, with
 Kafka's own topics. --node-id makes a new cluster of one broker, in an empty DST:
 topics with their ids and settings, groups, transactions, ACLs, users and quotas.
+--cluster, without DST, makes new folders for controllers and for brokers, which have
+the numbers that they had: metadata, partitions, and all that --node-id brings. With
+fewer brokers, these take over what was on the other ones. As all restores it writes
+unless -n is given, and changes nothing that is there. It ends with the steps that
+start the cluster.
 From tiered storage, partitions get the segments, indexes, producer snapshots and
 leader epochs that were uploaded; with --tier, also what a broker's disk in SRC
 has after them.
@@ -114,9 +123,9 @@ def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Check that a folder to write to is there; a store says so itself, and beside a cluster there is none."""
-    if _is_cluster(ctx.params.get("to")):
+    if _is_cluster(ctx.params.get("to")) or ctx.params.get("is_cluster"):
         return value
     if value is None:
         raise click.MissingParameter(ctx=ctx, param=param)
@@ -178,6 +187,20 @@ def _arrival_options(command: F) -> F:
     return decorated(command, options)
 
 
+def _node_options(command: F) -> F:
+    """Add ``--cluster`` and the options that name its nodes."""
+    whole = "From an archive: make a whole cluster, of new folders for each controller and broker; there is no DST."
+    controller = "With --cluster: a voter, one, three or five of them, and its new log directory."
+    broker = "With --cluster: a broker by the number that it had, and its new log directories."
+    options = [
+        click.option("--cluster", "is_cluster", is_flag=True, is_eager=True, help=whole),
+        click.option("--controller", "controllers", multiple=True, metavar="ID@HOST:PORT=DIR", help=controller),
+        click.option("--broker", "brokers", multiple=True, metavar="ID=DIR[,DIR]", help=broker),
+        click.option("--listener", metavar="NAME", help="With --cluster: the controllers' listener."),
+    ]
+    return decorated(command, options)
+
+
 @click.command(epilog=_EPILOG)
 @transfer_options(
     {"callback": _source},
@@ -205,6 +228,7 @@ def _arrival_options(command: F) -> F:
     metavar="N",
     help="From an archive: make DST, which is empty, the log directory of broker N, a cluster by itself.",
 )
+@_node_options
 @_arrival_options
 @tier_option
 @keys_option
@@ -240,13 +264,24 @@ def restore(
     keep_producers: bool | None,
     abort_open_transactions: bool,
     node_id: int | None,
+    is_cluster: bool,
+    controllers: tuple[str, ...],
+    brokers: tuple[str, ...],
+    listener: str | None,
     workers: Workers,
     **table: Any,
 ) -> None:
     """Restore partitions from a backup, an exported table or tiered storage, SRC, into DST.
 
-    DST is a log directory of a stopped broker.
+    DST is a log directory of a stopped broker. With --cluster: a whole cluster, into new folders.
     """
+    if is_cluster:
+        _check_options_of_cluster()
+        nodes = {"controllers": _controllers(controllers), "brokers": _brokers(brokers), "listener": listener}
+        _restore_cluster(source, workers, as_json, quiet, dry_run=dry_run, force=force, on_corrupt=on_corrupt, **nodes)
+        return
+    if controllers or brokers or listener:
+        raise click.UsageError("--controller, --broker and --listener go with --cluster")
     of_cluster = {name: table.pop(name) for name in ("offsets", "map_file", "replicas", "without_groups")}
     if isinstance(to, str):
         _refuse_other_options()
@@ -331,6 +366,64 @@ def _to_cluster(
             raise
     print_parts(done, as_json, lambda row: as_json or row.state == "failed" or not done.dry_run)
     end_with_outcome(done, as_json)
+
+
+#: Parameters that a restore of a whole cluster has.
+_OF_WHOLE_CLUSTER = {"source", "is_cluster", "controllers", "brokers", "listener", "dry_run", "force", "on_corrupt",
+               "as_json", "quiet", "at", "point", "keys", "jobs"}  # fmt: skip
+
+
+def _check_options_of_cluster() -> None:
+    """Refuse what has no meaning for a whole cluster, by its name."""
+    context = click.get_current_context()
+    strangers = [
+        param for param in context.command.params
+        if param.name and param.name not in _OF_WHOLE_CLUSTER
+        and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    ]  # fmt: skip
+    for param in strangers:
+        name = param.opts[0] if isinstance(param, click.Option) else (param.human_readable_name or "").strip("[].")
+        raise click.UsageError(f"{name} does not go with --cluster, which restores all of a point into new folders")
+
+
+def _controllers(texts: tuple[str, ...]) -> dict[str, str]:
+    folders_of: dict[str, str] = {}
+    for text in texts:
+        voter, sign, folder = text.partition("=")
+        if not sign or not folder:
+            raise click.UsageError(f"--controller {text}: expected ID@HOST:PORT=DIR, such as 1@c1:9093=/new/c1")
+        if voter in folders_of:
+            raise click.UsageError(f"--controller {voter} is given twice")
+        folders_of[voter] = folder
+    if not folders_of:
+        raise click.UsageError("--cluster: name each new controller, by --controller ID@HOST:PORT=DIR")
+    return folders_of
+
+
+def _brokers(texts: tuple[str, ...]) -> dict[int, list[str]]:
+    folders_of: dict[int, list[str]] = {}
+    for text in texts:
+        number, _, folders = text.partition("=")
+        if not number.isascii() or not number.isdecimal() or not all(folders.split(",")):
+            raise click.UsageError(f"--broker {text}: expected ID=DIR[,DIR], such as 1=/new/b1")
+        if int(number) in folders_of:
+            raise click.UsageError(f"--broker {number} is given twice: its log directories are one list, ID=DIR,DIR")
+        folders_of[int(number)] = folders.split(",")
+    if not folders_of:
+        raise click.UsageError("--cluster: name each broker that there will be, by --broker ID=DIR[,DIR]")
+    return folders_of
+
+
+def _restore_cluster(source: str, workers: Workers, as_json: bool, quiet: bool, **how: Any) -> None:
+    if not is_tier(source):
+        raise click.UsageError(f"--cluster is for an archive: {source} is another thing")
+    with progress(_size(source), "restore") as advance, workers.executor() as executor:
+        cluster = restore_cluster(source, on_bytes=advance, executor=executor, **how)
+    if as_json:
+        print_parts(cluster, as_json)
+    if quiet and not as_json:
+        cluster.is_short = True
+    end_with_outcome(cluster, as_json)
 
 
 def _size(source: str) -> int:

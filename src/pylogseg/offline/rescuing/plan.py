@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from pylogseg.env.filesystem import is_same_folder, refuse_inside
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.builder import build, shared_row
 from pylogseg.format.control import ControlKind
 from pylogseg.format.control_batches import kraft_batch
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
@@ -23,6 +24,7 @@ from pylogseg.format.files.status import PartitionMetadata, QuorumState, encode_
 from pylogseg.format.messages.control import encode_control
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.format.record_input import columns_from_records
 from pylogseg.format.uuids import format_uuid
 from pylogseg.inspect.quorum.copies import NEWEST_KRAFT_VERSION, MetadataCopy, Voter, address_text
 from pylogseg.inspect.quorum.look import QuorumLook, pair_lines
@@ -32,6 +34,8 @@ from pylogseg.values.internal.cluster import FOLDER
 EPOCH_JUMP = 1000
 _MOST_EPOCH = 2**31 - 1 - EPOCH_JUMP
 _SIZES = (1, 3, 5)
+#: Some hundred KB, where Kafka reads up to 8 MiB at once.
+_IN_A_BATCH = 1000
 #: The id of the topic ``__cluster_metadata``, in each cluster.
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 _VOTER = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[^\]]+\]|[^:@\[\]]+):(?P<port>\d{1,5})")
@@ -73,15 +77,17 @@ class RescuePlan:
     controllers: list[NewController] = field(default_factory=list)
     is_in_place: bool = False
     listener: str = ""
-    records: bytes = b""  #: The batch that names the voters; empty in a static quorum.
+    records: bytes = b""  #: The batch that names the voters, but of a static quorum; and what comes behind it.
+    record_count: int = 0
 
     @property
     def end(self) -> int:
         """The end of the log, with the new records."""
-        return (self.best.end or 0) + (2 if self.records else 0)
+        return (self.best.end or 0) + self.record_count
 
     @property
     def voters(self) -> tuple[Voter, ...]:
+        """The voters of the new quorum."""
         return tuple(controller.voter for controller in self.controllers)
 
 
@@ -96,8 +102,11 @@ class RescueRequest(NamedTuple):
     listener: str | None = None
 
 
-def make_plan(look: QuorumLook, wanted: RescueRequest) -> RescuePlan:
-    """Choose the best copy, and lay out each byte; RequestError names what forbids a rescue."""
+def make_plan(look: QuorumLook, wanted: RescueRequest, behind: Sequence[bytes] = ()) -> RescuePlan:
+    """Choose the best copy, and lay out each byte; RequestError names what forbids a rescue.
+
+    `behind` has values of records of the metadata that follow those of the rescue.
+    """
     best = _best(look, wanted)
     if wanted.in_place is not None:
         best = _in_place(look, best, wanted.in_place)
@@ -117,7 +126,8 @@ def make_plan(look: QuorumLook, wanted: RescueRequest) -> RescuePlan:
                 f"--in-place {best.path}: its node is {best.node_id}, not {voters[0].id} as --voter says"
             )
         voters = [voters[0]._replace(directory_id=best.directory_id or "")]
-    plan.records = _records(plan, voters)
+    _add_voters(plan, voters)
+    _add_behind(plan, behind)
     for voter, place in zip(voters, places, strict=True):
         both = look.image is not None and voter.id in look.image.brokers
         plan.controllers.append(NewController(voter, place, _files(plan, voter, voters), both))
@@ -233,10 +243,10 @@ def _check_voters(look: QuorumLook, voters: Sequence[Voter], wanted: RescueReque
 def _new_voter(plan: RescuePlan, number: int, host: str, port: int) -> Voter:
     address = address_text(host, port)
     seed = f"{plan.look.cluster_id} {plan.best.end} {plan.epoch} {number}@{address}"
-    return Voter(number, _directory_id(seed), ((plan.listener, host, port),))
+    return Voter(number, new_directory_id(seed), ((plan.listener, host, port),))
 
 
-def _directory_id(seed: str) -> str:
+def new_directory_id(seed: str) -> str:
     """Return the id of a new log directory: Kafka's tools take none that begins with a hyphen."""
     count = 0
     while True:
@@ -285,10 +295,10 @@ def _check_places(look: QuorumLook, wanted: RescueRequest, places: Sequence[str]
 # ---- which bytes ----
 
 
-def _records(plan: RescuePlan, voters: Sequence[Voter]) -> bytes:
-    """Return the batch that makes these the voters; its time is that of the log, not of the clock."""
+def _add_voters(plan: RescuePlan, voters: Sequence[Voter]) -> None:
+    """Add the batch that makes these the voters; its time is that of the log, not of the clock."""
     if not plan.best.kraft_version:
-        return b""
+        return
     rows = [
         {
             "voterId": voter.id,
@@ -302,8 +312,19 @@ def _records(plan: RescuePlan, voters: Sequence[Voter]) -> bytes:
         encode_control(ControlKind.KRAFT_VERSION, {"version": 0, "kRaftVersion": plan.best.kraft_version}),
         encode_control(ControlKind.KRAFT_VOTERS, {"version": 0, "voters": rows}),
     ]
-    where = {"base_offset": plan.best.end or 0, "timestamp_ms": max(plan.best.time_ms, 0) + 1}
-    return bytes(kraft_batch(records, **where, leader_epoch=plan.epoch))
+    where = {"base_offset": plan.end, "timestamp_ms": max(plan.best.time_ms, 0) + 1}
+    plan.records += bytes(kraft_batch(records, **where, leader_epoch=plan.epoch))
+    plan.record_count += len(records)
+
+
+def _add_behind(plan: RescuePlan, values: Sequence[bytes]) -> None:
+    """Add records of the metadata, in batches that Kafka reads whole."""
+    time_ms = max(plan.best.time_ms, 0) + 1
+    for first in range(0, len(values), _IN_A_BATCH):
+        rows = [(time_ms, None, value) for value in values[first : first + _IN_A_BATCH]]
+        columns = columns_from_records(rows, base_offset=plan.end)
+        plan.records += bytes(build(columns, shared_row(leader_epoch=plan.epoch))[0])
+        plan.record_count += len(rows)
 
 
 def quorum_state(plan: RescuePlan, voters: Sequence[Voter]) -> bytes:

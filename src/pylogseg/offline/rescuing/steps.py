@@ -17,9 +17,9 @@ from pylogseg.offline.rescuing.plan import NewController, RescuePlan
 from pylogseg.values.internal.cluster import FOLDER
 
 _WIDTH = 100
-_PROPERTIES = "config/server.properties"
-_START = f"bin/kafka-server-start.sh -daemon {_PROPERTIES}"
-_STOP = "bin/kafka-server-stop.sh"
+PROPERTIES = "config/server.properties"
+START_COMMAND = f"bin/kafka-server-start.sh -daemon {PROPERTIES}"
+STOP_COMMAND = "bin/kafka-server-stop.sh"
 
 
 @dataclass
@@ -44,9 +44,9 @@ def steps_of(plan: RescuePlan) -> list[RescueStep]:
     return [
         *_stop(plan),
         *_wipe(plan),
-        *_configure(plan),
-        *(RescueStep(f"Start node {c.voter.id}.", c.voter.id, commands=[_START]) for c in plan.controllers),
-        _look(plan),
+        *configure_steps(plan),
+        *(RescueStep(f"Start node {c.voter.id}.", c.voter.id, commands=[START_COMMAND]) for c in plan.controllers),
+        look_step(plan),
         *_brokers(plan),
         *_grow(plan),
         RescueStep(
@@ -68,9 +68,9 @@ def _old_nodes(plan: RescuePlan) -> list[int]:
 def _stop(plan: RescuePlan) -> Iterator[RescueStep]:
     stopped = [*(c.voter.id for c in plan.controllers if plan.is_in_place), *_old_nodes(plan)]
     if not plan.look.voter_ids:
-        yield RescueStep("Stop every controller that still runs. Brokers go on.", commands=[_STOP])
+        yield RescueStep("Stop every controller that still runs. Brokers go on.", commands=[STOP_COMMAND])
     for number in dict.fromkeys(stopped):
-        yield RescueStep(f"Stop controller {_where(plan, number)}, if it still runs.", number, commands=[_STOP])
+        yield RescueStep(f"Stop controller {_where(plan, number)}, if it still runs.", number, commands=[STOP_COMMAND])
 
 
 def _wipe(plan: RescuePlan) -> Iterator[RescueStep]:
@@ -97,21 +97,23 @@ def _wipe(plan: RescuePlan) -> Iterator[RescueStep]:
 # ---- what starts ----
 
 
-def _voters_line(plan: RescuePlan) -> str:
+def voters_line(plan: RescuePlan) -> str:
+    """Return the line by which a node finds the voters."""
     if plan.best.kraft_version:
         return "controller.quorum.bootstrap.servers=" + ",".join(voter.address for voter in plan.voters)
     return "controller.quorum.voters=" + ",".join(f"{voter.id}@{voter.address}" for voter in plan.voters)
 
 
-def _configure(plan: RescuePlan) -> Iterator[RescueStep]:
+def configure_steps(plan: RescuePlan) -> Iterator[RescueStep]:
+    """Yield the lines of each controller."""
     other = "voters" if plan.best.kraft_version else "bootstrap.servers"
     for controller in plan.controllers:
         number = controller.voter.id
         text = (
-            f"On node {number}, set these lines in {_PROPERTIES} in the place of those of the same names, and remove "
+            f"On node {number}, set these lines in {PROPERTIES} in the place of those of the same names, and remove "
             f"controller.quorum.{other} if it is there."
         )
-        yield RescueStep(text, number, settings=[*_own_lines(plan, controller), _voters_line(plan)])
+        yield RescueStep(text, number, settings=[*_own_lines(plan, controller), voters_line(plan)])
 
 
 def _own_lines(plan: RescuePlan, controller: NewController) -> list[str]:
@@ -130,7 +132,8 @@ def _own_lines(plan: RescuePlan, controller: NewController) -> list[str]:
     return lines
 
 
-def _look(plan: RescuePlan) -> RescueStep:
+def look_step(plan: RescuePlan) -> RescueStep:
+    """Return the step that looks at the quorum."""
     text = (
         f"Look at the quorum: LeaderId is {_numbers(voter.id for voter in plan.voters)}, LeaderEpoch is above "
         f"{plan.epoch}, HighWatermark is {plan.end} or more, and CurrentVoters are these: "
@@ -156,9 +159,9 @@ def _brokers(plan: RescuePlan) -> Iterator[RescueStep]:
         else "A broker finds the new leader when it has started again with it."
     )
     for number in numbers:
-        commands = [] if stays else [_STOP, _START]
-        text = f"On broker {_where(plan, number)}, set this line in {_PROPERTIES}. {when}"
-        yield RescueStep(text, number, settings=[_voters_line(plan)], commands=commands)
+        commands = [] if stays else [STOP_COMMAND, START_COMMAND]
+        text = f"On broker {_where(plan, number)}, set this line in {PROPERTIES}. {when}"
+        yield RescueStep(text, number, settings=[voters_line(plan)], commands=commands)
 
 
 # ---- how it grows ----
@@ -176,18 +179,18 @@ def _grow(plan: RescuePlan) -> Iterator[RescueStep]:
         )
         return
     for number in new:
-        line = _voters_line(plan)
+        line = voters_line(plan)
         if not _has_both_roles(plan, number):
             form = (
                 f"bin/kafka-storage.sh format --cluster-id {plan.look.cluster_id} --no-initial-controllers "
-                f"--config {_PROPERTIES}"
+                f"--config {PROPERTIES}"
             )
             text = f"When the quorum has a leader, format controller {_where(plan, number)} anew, and start it."
-            yield RescueStep(text, number, settings=[line], commands=[form, _START])
+            yield RescueStep(text, number, settings=[line], commands=[form, START_COMMAND])
         else:
             text = f"When the quorum has a leader, start node {_where(plan, number)}."
-            yield RescueStep(text, number, settings=[line], commands=[_START])
-        join = f"{_describe(plan)} --command-config {_PROPERTIES} add-controller"
+            yield RescueStep(text, number, settings=[line], commands=[START_COMMAND])
+        join = f"{_describe(plan)} --command-config {PROPERTIES} add-controller"
         text = f"When `describe --replication` shows node {number} with little Lag, make it a voter."
         yield RescueStep(text, number, commands=[join])
 

@@ -7,7 +7,7 @@ batch makes the difference: a controller that starts before it has the old voter
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pylogseg.env.beside import NewFolder
 from pylogseg.env.storage import Storage
@@ -22,8 +22,8 @@ from pylogseg.values.internal.cluster import FOLDER
 _Advance = Callable[[int], None]
 
 
-def write_folders(plan: RescuePlan, storage: Storage, advance: _Advance) -> None:
-    """Make all new folders, check them, and then give them their names."""
+def write_folders(plan: RescuePlan, storage: Storage, advance: _Advance, before: Sequence[NewFolder] = ()) -> None:
+    """Make all new folders, check them, and then give them their names; those of `before` get theirs first."""
     folders = [NewFolder(storage, controller.path) for controller in plan.controllers]
     try:
         with contextlib.ExitStack() as stack:
@@ -32,7 +32,7 @@ def write_folders(plan: RescuePlan, storage: Storage, advance: _Advance) -> None
                 _write(storage, folder.beside, controller, advance)
                 _check_written(plan, controller, folder.beside)
             check_unchanged(plan.best, _again(plan.best))
-        for folder in folders:
+        for folder in (*before, *folders):
             folder.finish()
     except BaseException:
         for folder in folders:
@@ -119,7 +119,7 @@ def _check_written(plan: RescuePlan, controller: NewController, path: str) -> No
         reason = copy.error
     elif written != wanted:
         reason = f"end, epoch and node are {written}, and should be {wanted}"
-    elif plan.records and copy.voters != plan.voters:
+    elif plan.best.kraft_version and copy.voters != plan.voters:
         reason = f"the voters are {copy.voters}, and should be {plan.voters}"
     elif copy.state is None or (copy.state.leader_epoch, copy.state.leader_id, copy.state.voted_id) != (
         plan.epoch,

@@ -106,6 +106,11 @@ class Image:
     _removed: set[str] = field(default_factory=set)
 
     @property
+    def is_in_transaction(self) -> bool:
+        """True if records at the end wait for the end of their transaction."""
+        return self._pending is not None
+
+    @property
     def partitions(self) -> dict[Key, _Fields]:
         """Topic id and partition to the fields of its record, changes applied."""
         if len(self._changes):

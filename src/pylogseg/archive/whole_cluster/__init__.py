@@ -1,0 +1,1 @@
+"""A whole cluster of a point: controllers and brokers, each with folders of its own."""
