@@ -16,7 +16,7 @@ from pylogseg.archive import list_points
 
 #: Pages, each with the beginnings of commands that need what is not here: a store, a catalog, a Kafka, Spark, a server.
 PAGES = {
-    "backup": (),
+    "backup": ("archive kafka:",),
     "lake": ("lake /data/kafka orders delta:s3:", "lake /data/kafka orders iceberg:kafka."),
     "lost-cluster": (),
     "typed-values": (),
