@@ -36,6 +36,8 @@ merges           $python tests/kafka/broker/merges.py
 live-reads       $python tests/kafka/broker/live_reads.py
 live-cluster     $python tests/kafka/broker/live_cluster.py --rounds 3
 live-histories   $python tests/kafka/broker/live_histories.py --rounds 3
+produced-restores  $python tests/kafka/broker/produced_restores.py
+whole-clusters   env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/whole_clusters.py 2 3 5
 old-followers    env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/old_followers.py
 opens            $python tests/kafka/broker/opens.py
 manages          $python tests/kafka/broker/manages.py
