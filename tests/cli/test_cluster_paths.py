@@ -111,7 +111,7 @@ FUNCTIONS = [
     name
     for name in pylogseg.offline.__all__
     if inspect.isfunction(getattr(pylogseg.offline, name))
-    and name not in ("copy", "diff", "diff_by_content", "restore")
+    and name not in ("copy", "diff", "diff_by_content", "restore", "restore_to_cluster")
 ]
 
 

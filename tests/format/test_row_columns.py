@@ -88,7 +88,7 @@ def declared() -> list[type]:
 
 def readable(kind: Any, source: str) -> bool:
     name = source.partition(".")[0]
-    return hasattr(kind, name) or name in kind.__annotations__
+    return hasattr(kind, name) or any(name in vars(base).get("__annotations__", ()) for base in kind.__mro__)
 
 
 def test_each_declared_column_has_a_meaning_and_can_be_read() -> None:
