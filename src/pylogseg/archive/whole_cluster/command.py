@@ -26,7 +26,7 @@ from pylogseg.format.words import count_text, names_text, size_text
 from pylogseg.inspect.quorum.look import QuorumLook, look_at_quorum
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.offline.rescuing.plan import RescuePlan, RescueRequest, make_plan, parse_voter
-from pylogseg.offline.rescuing.steps import RescueStep
+from pylogseg.offline.rescuing.steps import STEPS_COLUMN, RescueStep
 from pylogseg.offline.restoring.command import restore
 from pylogseg.offline.result import Result
 from pylogseg.reading.selection import Moment
@@ -75,15 +75,7 @@ class ClusterFolder:
     TableColumn("lacking", "list<struct>", "records that the archive lacks", fields=get_columns(Finding)),
     TableColumn("notes", "list<string>", "for people"),
     TableColumn("doubts", "list<string>", "facts that nobody knows"),
-    TableColumn(
-        "steps", "list<struct>", "what to do, in this order",
-        fields=(
-            TableColumn("text", "string", "the step"),
-            TableColumn("node", "int32", "where its lines belong", source="node_id"),
-            TableColumn("settings", "list<string>", "lines of server.properties"),
-            TableColumn("commands", "list<string>", "lines for a shell, in Kafka's folder"),
-        ),
-    ),
+    STEPS_COLUMN,
 )  # fmt: skip
 @dataclass
 class RestoredCluster(Outcome):
@@ -229,9 +221,9 @@ def restore_cluster(
     archive, at, point
         See `open_archive`. Without a time and an id, the newest point.
     controllers : mapping of str to str
-        Of each new voter, ``ID@HOST:PORT``, its log directory: one, three or five.
+        New voters, each as ``ID@HOST:PORT``, with their log directories: one, three or five.
     brokers : mapping of int to sequence of str
-        Of each broker, by the number that it had, its log directories.
+        Brokers, by the numbers that they had, with their log directories.
     force : bool
         Restore also from a point that lacks records.
     listener : str, optional

@@ -83,11 +83,11 @@ def copy(
     dry_run : bool
         Only say what would be copied, by what the folders list now.
     end_transactions : bool
-        Of a cluster: end what is open in the copy as the coordinators' log says. Such a copy never goes on.
+        For a cluster: end open transactions in the copy as the coordinators' log says. Such a copy never goes on.
     jobs : int or None
         Threads, each with a partition: 1 is the caller's own, None one per processor.
     on_size : callable, optional
-        Of a cluster: gets about how many bytes are to come, before they do.
+        For a cluster: gets an estimate of the bytes that are to come.
     on_bytes : callable, optional
         Gets the bytes that were copied since the last call, from several threads.
     on_partition : callable, optional

@@ -69,11 +69,11 @@ class PartitionCopy:
         part of it cannot be read: see `reason`.
     reason : str
     first_offset : int or None
-        Of a cluster: where this run began.
+        The offset at which this run of a copy of a cluster began.
     log_end : int
         Offset after the last record of the copy.
     bytes : int
-        Of all its segments; of a cluster, those that this run fetched.
+        The size of all its segments, or, from a cluster, the bytes that this run fetched.
     segments : int
     cut_bytes : int
         Bytes left out after the last whole batch.
@@ -83,7 +83,7 @@ class PartitionCopy:
     looks : int
         Listings of the folder that were needed.
     removed : list of (int, int)
-        Of a cluster: half-open ranges that retention removed before they were copied.
+        Half-open ranges that retention of a cluster removed before they were copied.
     notes : list of str
     """
 

@@ -15,7 +15,7 @@ from pylogseg.format.outcome import Outcome, TextTable
 from pylogseg.inspect.quorum.copies import MetadataCopy
 from pylogseg.inspect.quorum.look import START, QuorumLook, look_at_quorum
 from pylogseg.offline.rescuing.plan import RescuePlan, RescueRequest, make_plan
-from pylogseg.offline.rescuing.steps import RescueStep, steps_of
+from pylogseg.offline.rescuing.steps import STEPS_COLUMN, RescueStep, steps_of
 from pylogseg.offline.rescuing.writing import write_folders, write_in_place
 
 
@@ -33,15 +33,7 @@ from pylogseg.offline.rescuing.writing import write_folders, write_in_place
     TableColumn("kept", "string", "folder with the metadata log as it was before", source="keep", is_optional=True),
     TableColumn("without", "list<string>", "disks that were left out, since they cannot be read"),
     TableColumn("brokersNotGiven", "list<int64>", "registered brokers of which no disk was given"),
-    TableColumn(
-        "steps", "list<struct>", "what to do, in this order",
-        fields=(
-            TableColumn("text", "string", "the step"),
-            TableColumn("node", "int32", "where its lines belong", source="node_id"),
-            TableColumn("settings", "list<string>", "lines of server.properties"),
-            TableColumn("commands", "list<string>", "lines for a shell, in Kafka's folder"),
-        ),
-    ),
+    STEPS_COLUMN,
 )  # fmt: skip
 @dataclass
 class QuorumRescue(Outcome):

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from pylogseg.format.columns import TableColumn
 from pylogseg.inspect.quorum.copies import address_text
 from pylogseg.offline.rescuing.plan import NewController, RescuePlan
 from pylogseg.values.internal.cluster import FOLDER
@@ -20,6 +21,17 @@ _WIDTH = 100
 PROPERTIES = "config/server.properties"
 START_COMMAND = f"bin/kafka-server-start.sh -daemon {PROPERTIES}"
 STOP_COMMAND = "bin/kafka-server-stop.sh"
+
+
+STEPS_COLUMN = TableColumn(
+    "steps", "list<struct>", "what to do, in this order",
+    fields=(
+        TableColumn("text", "string", "the step"),
+        TableColumn("node", "int32", "where its lines belong", source="node_id"),
+        TableColumn("settings", "list<string>", "lines of server.properties"),
+        TableColumn("commands", "list<string>", "lines for a shell, in Kafka's folder"),
+    ),
+)  # fmt: skip
 
 
 @dataclass

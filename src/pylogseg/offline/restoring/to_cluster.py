@@ -131,7 +131,7 @@ def restore_to_cluster(
     map_file : path, optional
         With new offsets: a table of where the records went, in CSV, or in JSON if its name ends so.
     replicas : int
-        Of topics that are made; -1 is what the cluster has as default.
+        Replicas of topics that the command makes; -1 takes the default of the cluster.
     abort_open_transactions : bool
         Abort transactions that are open at the end of a log, by markers behind it, unless the
         coordinators' log tells how they ended. Without this they are an error.
