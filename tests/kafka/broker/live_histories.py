@@ -15,13 +15,11 @@ kafka-python.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -33,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from merging_cluster import Cluster, Key
+from rounds import play_rounds
 from three_brokers import QUIET
 
 import pylogseg
@@ -213,24 +212,5 @@ def play(seed: int, partitions: int, steps: int, root: Path) -> tuple[int, list[
     return len(cluster.keys), differences
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--partitions", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=6)
-    asked = parser.parse_args()
-    histories, faults = 0, 0
-    for seed in range(asked.seed, asked.seed + asked.rounds):
-        print(f"seed {seed}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            count, differences = play(seed, asked.partitions, asked.steps, Path(folder))
-        histories, faults = histories + count, faults + len(differences)
-        for difference in differences:
-            print(f"  DIFFERENCE {difference}")
-    print(f"{histories} histories of partitions in {asked.rounds} rounds, {faults} differences")
-    sys.exit(bool(faults))
-
-
 if __name__ == "__main__":
-    main()
+    play_rounds(__doc__, play)

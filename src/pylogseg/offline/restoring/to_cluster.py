@@ -142,7 +142,7 @@ def restore_to_cluster(
     with_groups : bool
         False: do not commit the offsets of groups.
     storage_options, tier
-        Of the source, as `pylogseg.open_dir` takes them.
+        The storage of the source, as `pylogseg.open_dir` takes it.
     cluster_options : mapping, optional
         ``{"cluster": ...}`` has the properties of a client, or the path of their file.
     jobs : int or None
