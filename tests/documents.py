@@ -44,6 +44,7 @@ from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.rescuing.command import QuorumRescue
 from pylogseg.offline.restoring.produced import Produced, ProducedLog
 from pylogseg.offline.result import PartitionResult, Result
+from pylogseg.values.internal.state_columns import LAGS, STATE_COLUMNS
 from pylogseg.walker.gaps import Gap
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -256,7 +257,9 @@ def resize(folder: Path, info: os.statvfs_result) -> None:
 
 def with_columns(text: str) -> str:
     """The text of a page with its tables of columns made from the declarations, without where each row is from."""
-    declared = TABLES | {"stats": STATS} | {name: get_columns(kind) for name, kind in LINES.items()}
+    lines = {name: get_columns(kind) for name, kind in LINES.items()}
+    state = {f"state {name}": columns for name, columns in STATE_COLUMNS.items()}
+    declared = TABLES | state | {"lags": LAGS, "stats": STATS} | lines
     place = {*TABLES["batches"]} & {*TABLES["segments"]} & {*TABLES["indexes"]}
 
     def table(match: re.Match[str]) -> str:

@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 T = TypeVar("T")
 #: Types, with the names that Arrow has for them; times are UTC in microseconds, in JSON milliseconds since 1970.
 ColumnType = Literal[
-    "string", "binary", "bool", "int16", "int32", "int64", "float64", "timestamp", "list<int64>", "list<string>",
-    "list<struct>", "struct", "map<string, int64>", "map<string, struct>",
+    "string", "binary", "bool", "int16", "int32", "int64", "float64", "timestamp", "timestamp[ms]", "list<int32>",
+    "list<int64>", "list<string>", "list<struct>", "struct", "map<string, int64>", "map<string, string>",
+    "map<string, struct>",
 ]  # fmt: skip
 
 _SPARK_TYPES: dict[ColumnType, str] = {
@@ -30,11 +31,14 @@ _SPARK_TYPES: dict[ColumnType, str] = {
     "int64": "bigint",
     "float64": "double",
     "timestamp": "timestamp",
+    "timestamp[ms]": "timestamp",
+    "list<int32>": "array<int>",
     "list<int64>": "array<bigint>",
     "list<string>": "array<string>",
     "list<struct>": "array<{}>",
     "struct": "{}",
     "map<string, int64>": "map<string, bigint>",
+    "map<string, string>": "map<string, string>",
     "map<string, struct>": "map<string, {}>",
 }
 _Reader = tuple[str, Callable[[Any], Any], tuple["TableColumn", ...], bool]

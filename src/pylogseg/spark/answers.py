@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from pylogseg.format.columns import TableColumn, get_columns, spark_ddl, to_row
 from pylogseg.format.names import parse_partition_folder
+from pylogseg.reading.arrow.columns import arrow_schema
 from pylogseg.spark._compat import VERSION, struct_of
-from pylogseg.tables.rows import arrow_schema
 
 DETAIL = TableColumn("detail", "string", "line of --json")
 _PLACE = (TableColumn("topic", "string", "by the folder's name"), TableColumn("partition", "int32", "as `topic`"))

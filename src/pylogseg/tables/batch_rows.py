@@ -13,10 +13,11 @@ from pylogseg.env.filesystem import FileView
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.escape import readable
+from pylogseg.reading.arrow.columns import arrow_schema
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.positions import position_of_offset
-from pylogseg.tables.rows import arrow_schema, record_batch, unheld
+from pylogseg.tables.rows import record_batch, unheld
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import walk
 

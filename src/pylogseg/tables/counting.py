@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pylogseg.disk.columns import HOURS, KEYS
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.arrow.columns import arrow_schema
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.tables.rows import arrow_schema
 from pylogseg.walker.gaps import Gap
 
 #: By what is counted: the columns that are read.

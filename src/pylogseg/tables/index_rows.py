@@ -15,7 +15,8 @@ from pylogseg.format.escape import readable
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind
-from pylogseg.tables.rows import arrow_schema, record_batch, unheld
+from pylogseg.reading.arrow.columns import arrow_schema
+from pylogseg.tables.rows import record_batch, unheld
 from pylogseg.walker.gaps import Gap
 
 INDEXES = arrow_schema(columns.INDEXES)

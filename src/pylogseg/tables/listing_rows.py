@@ -15,7 +15,8 @@ from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.listing import partition_fields, segment_fields
 from pylogseg.inspect.stats.listing_windows import segment_row
-from pylogseg.tables.rows import TIMESTAMP, arrow_schema, record_batch, unheld
+from pylogseg.reading.arrow.columns import arrow_schema
+from pylogseg.tables.rows import TIMESTAMP, record_batch, unheld
 from pylogseg.walker.gaps import Gap
 
 PARTITIONS = arrow_schema(columns.PARTITIONS)

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg.format.columns import ColumnType, TableColumn
 from pylogseg.reading.arrow.columns import are_held
 from pylogseg.walker.gaps import Gap, GapKind
 
 #: Timestamps, as in the columns of records.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-_TYPES: dict[ColumnType, pa.DataType] = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "bool": pa.bool_(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "timestamp": TIMESTAMP,
-    "list<int64>": pa.list_(pa.int64()),
-    "list<string>": pa.list_(pa.string()),
-    "map<string, int64>": pa.map_(pa.string(), pa.int64()),
-}
-
-
-def arrow_schema(columns: Iterable[TableColumn]) -> pa.Schema:
-    return pa.schema([(column.name, _type(column)) for column in columns])
-
-
-def _type(column: TableColumn) -> pa.DataType:
-    if column.type in _TYPES:
-        return _TYPES[column.type]
-    struct = pa.struct([(field.name, _type(field)) for field in column.fields])
-    return {"list<struct>": pa.list_(struct), "map<string, struct>": pa.map_(pa.string(), struct)}.get(
-        column.type, struct
-    )
 
 
 def record_batch(wanted: pa.Schema, count: int, same: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:

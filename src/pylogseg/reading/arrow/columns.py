@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pylogseg._native import _gather
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import ColumnType, TableColumn
 from pylogseg.format.escape import readable
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies
@@ -39,6 +40,22 @@ _TYPES: dict[str, pa.DataType] = {
     "isControl": pa.bool_(),
     "segment": pa.string(),
     "position": pa.int64(),
+}
+_TABLE_TYPES: dict[ColumnType, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bool": pa.bool_(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp[ms]": pa.timestamp("ms", tz="UTC"),
+    "list<int32>": pa.list_(pa.int32()),
+    "list<int64>": pa.list_(pa.int64()),
+    "list<string>": pa.list_(pa.string()),
+    "map<string, int64>": pa.map_(pa.string(), pa.int64()),
+    "map<string, string>": pa.map_(pa.string(), pa.string()),
 }
 
 #: In the metadata of a file's schema: the isolation that its records were read with.
@@ -78,6 +95,19 @@ def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.S
     names = DEFAULT_COLUMNS if columns is None else columns
     kind = pa.binary_view() if views else pa.binary()
     return pa.schema([pa.field(name, kind if name in ("key", "value") else _TYPES[name]) for name in names])
+
+
+def arrow_schema(columns: Iterable[TableColumn]) -> pa.Schema:
+    return pa.schema([(column.name, _arrow_type(column)) for column in columns])
+
+
+def _arrow_type(column: TableColumn) -> pa.DataType:
+    if column.type in _TABLE_TYPES:
+        return _TABLE_TYPES[column.type]
+    struct = pa.struct([(field.name, _arrow_type(field)) for field in column.fields])
+    return {"list<struct>": pa.list_(struct), "map<string, struct>": pa.map_(pa.string(), struct)}.get(
+        column.type, struct
+    )
 
 
 def record_batch(chunk: Chunk, target: pa.Schema) -> pa.RecordBatch:

@@ -17,39 +17,27 @@ from pylogseg.disk.listing import as_disk
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.reading.arrow.columns import arrow_schema
 from pylogseg.reading.seek import end_offset
 from pylogseg.values.internal import transactions
-from pylogseg.values.internal.cluster_tables import SCHEMAS, cluster_table
-from pylogseg.values.internal.connectors import CONNECTORS, connector_table
+from pylogseg.values.internal.cluster_tables import cluster_table
+from pylogseg.values.internal.connectors import connector_table
 from pylogseg.values.internal.cut_off import AsOf, CutOff
-from pylogseg.values.internal.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
+from pylogseg.values.internal.groups import Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.values.internal.image import Image
 from pylogseg.values.internal.lag import Unread, first_unread, newest_timestamp
-from pylogseg.values.internal.mapping import MAPPED, map_by_runs, map_offsets
+from pylogseg.values.internal.mapping import map_by_runs, map_offsets
 from pylogseg.values.internal.mirror_map import read_map
 from pylogseg.values.internal.notes import Notes
-from pylogseg.values.internal.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, topic_names, with_lags
-from pylogseg.values.internal.remote import REMOTE_SEGMENTS, remote_table
-from pylogseg.values.internal.schema_table import SCHEMAS as SCHEMA_COLUMNS
+from pylogseg.values.internal.offsets import PartitionEnds, offsets_table, topic_names, with_lags
+from pylogseg.values.internal.remote import remote_table
 from pylogseg.values.internal.schema_table import schemas_table
-from pylogseg.values.internal.shares import SHARE_OFFSETS, share_table
+from pylogseg.values.internal.shares import share_table
+from pylogseg.values.internal.state_columns import CLUSTER_TABLES, MAPPED, STATE_COLUMNS, state_table
 
 Path = str | os.PathLike[str]
 #: The tables and their columns.
-STATE_TABLES: dict[str, pa.Schema] = {
-    "groups": GROUPS,
-    "group_members": MEMBERS,
-    "group_offsets": OFFSETS,
-    "group_lags": pa.schema([*OFFSETS, *LAGS]),
-    "share_offsets": SHARE_OFFSETS,
-    "transactions": transactions.TRANSACTIONS,
-    "open_transactions": transactions.OPEN,
-    "producers": transactions.PRODUCERS,
-    "remote_segments": REMOTE_SEGMENTS,
-    "connectors": CONNECTORS,
-    "schemas": SCHEMA_COLUMNS,
-    **SCHEMAS,
-}
+STATE_TABLES: dict[str, pa.Schema] = {name: arrow_schema(columns) for name, columns in STATE_COLUMNS.items()}
 
 
 class ClusterState:
@@ -113,7 +101,7 @@ class ClusterState:
         StorageError
             If the disk fails.
         """
-        if name in SCHEMAS:
+        if name in CLUSTER_TABLES:
             return cluster_table(name, self._image or Image(), show_secrets=self._show_secrets)
         if name not in self._makers:
             raise RequestError(f"there is no table {name!r}: tables are {', '.join(self.tables)}")
@@ -177,7 +165,7 @@ class ClusterState:
             self.notes.add_damage(*gaps)
         else:
             mapped = map_by_runs(chosen, read_map(os.fspath(other)))
-        return pa.Table.from_pylist(mapped, MAPPED)
+        return state_table(mapped, MAPPED)
 
     @cached_property
     def _image(self) -> Image | None:
@@ -219,7 +207,7 @@ class ClusterState:
 
     def _transactions(self) -> pa.Table:
         rows = transactions.transaction_rows(self._disk, self._cut_off, self.notes)
-        return pa.Table.from_pylist(rows, transactions.TRANSACTIONS)
+        return state_table(rows, STATE_COLUMNS["transactions"])
 
     def _open_transactions(self) -> pa.Table:
         return transactions.open_table(self._disk, self._cut_off, self.notes, self._now_ms())

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pylogseg.format.messages.secrets import MASK, RESOURCES, is_secret
 from pylogseg.values.internal.image import Image
+from pylogseg.values.internal.state_columns import CLUSTER_TABLES, state_table
 
 _Row = dict[str, Any]
 _ACL_RESOURCES = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
@@ -22,71 +23,10 @@ _PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 #: Ids of directories that say something else.
 _DIRECTORIES = {"A" * 22: "migrating", "A" * 21 + "Q": "unassigned", "A" * 21 + "g": "lost"}
 
-_INTS = pa.list_(pa.int32())
-_TEXTS = pa.list_(pa.string())
-
-
-def _schema(**fields: pa.DataType) -> pa.Schema:
-    return pa.schema([pa.field(name, kind) for name, kind in fields.items()])
-
-
-SCHEMAS: dict[str, pa.Schema] = {
-    "topics": _schema(
-        topic=pa.string(), topicId=pa.string(), partitions=pa.int32(), replicationFactor=pa.int32(), configs=pa.int32()
-    ),
-    "partitions": _schema(
-        topic=pa.string(),
-        topicId=pa.string(),
-        partition=pa.int32(),
-        leader=pa.int32(),
-        leaderEpoch=pa.int32(),
-        partitionEpoch=pa.int32(),
-        replicas=_INTS,
-        isr=_INTS,
-        adding=_INTS,
-        removing=_INTS,
-        elr=_INTS,
-        lastKnownElr=_INTS,
-        directories=_TEXTS,
-        isRecovering=pa.bool_(),
-    ),
-    "configs": _schema(
-        resourceType=pa.string(), resource=pa.string(), name=pa.string(), value=pa.string(), isSecret=pa.bool_()
-    ),
-    "brokers": _schema(
-        brokerId=pa.int32(),
-        rack=pa.string(),
-        endpoints=_TEXTS,
-        fenced=pa.bool_(),
-        inControlledShutdown=pa.bool_(),
-        brokerEpoch=pa.int64(),
-        incarnationId=pa.string(),
-        logDirs=_TEXTS,
-        cordonedLogDirs=_TEXTS,
-        features=_TEXTS,
-    ),
-    "acls": _schema(
-        id=pa.string(),
-        resourceType=pa.string(),
-        resource=pa.string(),
-        patternType=pa.string(),
-        principal=pa.string(),
-        host=pa.string(),
-        operation=pa.string(),
-        permission=pa.string(),
-    ),
-    "quotas": _schema(user=pa.string(), clientId=pa.string(), ip=pa.string(), key=pa.string(), value=pa.float64()),
-    "users": _schema(
-        user=pa.string(), mechanism=pa.string(), iterations=pa.int32(), salt=pa.string(), storedKey=pa.string(),
-        serverKey=pa.string(),
-    ),
-    "features": _schema(feature=pa.string(), level=pa.int32()),
-}  # fmt: skip
-
 
 def cluster_table(name: str, image: Image, *, show_secrets: bool = False) -> pa.Table:
-    """Return one of the tables of `SCHEMAS`; secrets are masked unless they are wanted."""
-    return pa.Table.from_pylist(list(_ROWS[name](image, show_secrets)), SCHEMAS[name])
+    """Return one of the tables of `CLUSTER_TABLES`; secrets are masked unless they are wanted."""
+    return state_table(_ROWS[name](image, show_secrets), CLUSTER_TABLES[name])
 
 
 def _known(names: dict[int, str], number: int) -> str:

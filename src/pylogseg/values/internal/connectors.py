@@ -17,25 +17,8 @@ from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.notes import Notes
+from pylogseg.values.internal.state_columns import CONNECTORS, state_table
 
-_TASK = pa.struct([pa.field(name, pa.string()) for name in ("task", "state", "workerId", "trace")])
-_OFFSET = pa.struct([pa.field(name, pa.string()) for name in ("partition", "offset")])
-CONNECTORS = pa.schema(
-    [
-        pa.field("connector", pa.string()),
-        pa.field("connectorClass", pa.string()),
-        pa.field("targetState", pa.string()),
-        pa.field("state", pa.string()),
-        pa.field("workerId", pa.string()),
-        pa.field("version", pa.string()),
-        pa.field("trace", pa.string()),
-        pa.field("tasks", pa.list_(_TASK)),
-        pa.field("taskCount", pa.int32()),
-        pa.field("config", pa.map_(pa.string(), pa.string())),
-        pa.field("sourceOffsets", pa.list_(_OFFSET)),
-        pa.field("configTopic", pa.string()),
-    ]
-)
 _LOOKED_AT_BYTES = 64 << 10
 _Row = dict[str, Any]
 
@@ -63,7 +46,7 @@ def connector_table(disk: Disk, cut_off: CutOff, notes: Notes, *, show_secrets: 
                 name = key.removeprefix("connector-")
                 rows.append(_row(name, record, found, statuses, offsets[name], show_secrets))
     rows.sort(key=lambda row: (row["configTopic"], row["connector"]))
-    return pa.Table.from_pylist(rows, CONNECTORS)
+    return state_table(rows, CONNECTORS)
 
 
 def _row(

@@ -21,6 +21,7 @@ from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.message_arrays import message_arrays, typed_records
 from pylogseg.values.internal.notes import Notes
+from pylogseg.values.internal.state_columns import GROUPS, MEMBERS, state_table
 
 TOPIC = "__consumer_offsets"
 _Row = dict[str, Any]
@@ -36,42 +37,6 @@ _STATES = {8: ("Stable", "UnrevokedPartitions", "UnreleasedPartitions"), 14: ("S
            22: ("Unknown", "Stable", "UnrevokedTasks", "UnreleasedTasks")}  # fmt: skip
 #: What the broker chooses where no member asks for an assignor.
 _DEFAULT_ASSIGNOR = "uniform"
-
-_PARTITIONS = pa.list_(pa.struct([pa.field("topic", pa.string()), pa.field("partitions", pa.list_(pa.int32()))]))
-GROUPS = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("type", pa.string()),
-        pa.field("state", pa.string()),
-        pa.field("protocolType", pa.string()),
-        pa.field("assignor", pa.string()),
-        pa.field("groupEpoch", pa.int32()),
-        pa.field("assignmentEpoch", pa.int32()),
-        pa.field("members", pa.int32()),
-        pa.field("offsets", pa.int32()),
-        pa.field("isSimple", pa.bool_()),
-        pa.field("offsetsPartition", pa.int32()),
-    ]
-)
-MEMBERS = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("memberId", pa.string()),
-        pa.field("instanceId", pa.string()),
-        pa.field("clientId", pa.string()),
-        pa.field("host", pa.string()),
-        pa.field("rackId", pa.string()),
-        pa.field("memberEpoch", pa.int32()),
-        pa.field("state", pa.string()),
-        pa.field("isClassic", pa.bool_()),
-        pa.field("subscribedTopics", pa.list_(pa.string())),
-        pa.field("subscribedRegex", pa.string()),
-        pa.field("assignment", _PARTITIONS),
-        pa.field("targetAssignment", _PARTITIONS),
-        pa.field("standbyTasks", _PARTITIONS),
-        pa.field("warmupTasks", _PARTITIONS),
-    ]
-)
 
 
 @dataclass
@@ -359,9 +324,9 @@ def groups_table(groups: Mapping[str, Group], offsets: Mapping[str, int]) -> pa.
                 "offsetsPartition": group.partition,
             }
         )
-    return pa.Table.from_pylist(rows, GROUPS)
+    return state_table(rows, GROUPS)
 
 
 def members_table(groups: Mapping[str, Group]) -> pa.Table:
     rows = [groups[name].members[member] for name in sorted(groups) for member in sorted(groups[name].members)]
-    return pa.Table.from_pylist(rows, MEMBERS)
+    return state_table(rows, MEMBERS)

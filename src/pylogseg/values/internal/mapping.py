@@ -12,25 +12,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.mirror_map import MirrorRuns
-from pylogseg.values.internal.offsets import OFFSETS, PartitionEnds
+from pylogseg.values.internal.offsets import PartitionEnds
 
 _Row = dict[str, Any]
-MAPPED = pa.schema(
-    [
-        *(OFFSETS.field(name) for name in ("group", "topic", "partition", "offset")),
-        pa.field("mappedTopic", pa.string()),
-        pa.field("mappedPartition", pa.int32()),
-        pa.field("mappedOffset", pa.int64()),
-        pa.field("reason", pa.string()),
-    ]
-)
 
 
 _STALE = "it is of a topic that was deleted since"

@@ -17,6 +17,7 @@ from pylogseg.disk.disk import Disk
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
+from pylogseg.reading.arrow.columns import arrow_schema
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.values.internal.cut_off import CutOff
@@ -24,34 +25,10 @@ from pylogseg.values.internal.groups import GroupRecords
 from pylogseg.values.internal.keyed_log import newest_replicas
 from pylogseg.values.internal.lag import Lag, lags_of
 from pylogseg.values.internal.notes import Notes
+from pylogseg.values.internal.state_columns import LAGS, OFFSETS
 
-_TIME = pa.timestamp("ms", tz="UTC")
+_SCHEMA = arrow_schema(OFFSETS)
 _NO_ID = "A" * 22
-OFFSETS = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("leaderEpoch", pa.int32()),
-        pa.field("metadata", pa.string()),
-        pa.field("commitTime", _TIME),
-        pa.field("expireTime", _TIME),
-        pa.field("topicId", pa.string()),
-        pa.field("stale", pa.bool_()),
-        pa.field("startOffset", pa.int64()),
-        pa.field("endOffset", pa.int64()),
-        pa.field("lag", pa.int64()),
-        pa.field("lagFromStart", pa.int64()),
-        pa.field("pendingOffset", pa.int64()),
-        pa.field("pendingProducerId", pa.int64()),
-        pa.field("recordOffset", pa.int64()),
-    ]
-)
-
-
-#: Of the fields of `Lag`.
-LAGS = (pa.field("lagRecords", pa.int64()), pa.field("lagBytes", pa.int64()), pa.field("lagMs", pa.int64()))
 
 
 class Ends(NamedTuple):
@@ -108,14 +85,14 @@ def offsets_table(records: GroupRecords, topic_ids: Mapping[str, str] | None, en
     Without the topic ids, which the cluster's metadata has, no row is known to be stale.
     """
     parts = [_committed(records.tables[number]) for number in (0, 1) if number in records.tables]
-    table = pa.concat_tables(parts) if parts else OFFSETS.empty_table().select(_COMMITTED)
+    table = pa.concat_tables(parts) if parts else _SCHEMA.empty_table().select(_COMMITTED)
     if len(parts) > 1:
         table = _last(table)
     table = _with_pending(table, records.pending)
     table = _with_ends(table, topic_ids, ends)
     return (
-        table.select(OFFSETS.names)
-        .cast(OFFSETS)
+        table.select(_SCHEMA.names)
+        .cast(_SCHEMA)
         .sort_by([(name, "ascending") for name in ("group", "topic", "partition")])
     )
 
@@ -147,10 +124,10 @@ def _committed(table: pa.Table) -> pa.Table:
         "offset": table["offset"],
         "leaderEpoch": _null_if(table["leaderEpoch"], -1) if "leaderEpoch" in names else pa.nulls(count, pa.int32()),
         "metadata": table["metadata"],
-        "commitTime": table["commitTimestamp"].cast(_TIME),
+        "commitTime": table["commitTimestamp"].cast(_SCHEMA.field("commitTime").type),
         "expireTime": (
             _null_if(table["expireTimestamp"], -1) if "expireTimestamp" in names else pa.nulls(count, pa.int64())
-        ).cast(_TIME),
+        ).cast(_SCHEMA.field("expireTime").type),
         "topicId": _null_if(table["topicId"], _NO_ID) if "topicId" in names else pa.nulls(count, pa.string()),
         "recordOffset": table["recordOffset"],
     }
@@ -242,7 +219,7 @@ def with_lags(table: pa.Table, ends: PartitionEnds) -> pa.Table:
             lags = lags_of(log, end, [offset for _, offset in each])
             for (row, _), lag in zip(each, lags, strict=True):
                 found[row] = lag
-    for i, field in enumerate(LAGS):
+    for i, field in enumerate(arrow_schema(LAGS)):
         values = [None if lag is None else lag[i] for lag in found]
         table = table.append_column(field, pa.array(values, field.type))
     return table

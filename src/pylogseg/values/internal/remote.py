@@ -14,6 +14,7 @@ from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import utc
+from pylogseg.values.internal.state_columns import REMOTE_SEGMENTS, state_table
 
 TOPIC = "__remote_log_metadata"
 STATES = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
@@ -21,26 +22,6 @@ _GONE = 3
 #: States that may follow a state; the same one may always.
 _FOLLOWS = {0: (1, 2), 1: (2,), 2: (3,)}
 _PARTITION_DELETED = 2
-_TIME = pa.timestamp("ms", tz="UTC")
-_EPOCH = pa.struct([pa.field("leaderEpoch", pa.int32()), pa.field("offset", pa.int64())])
-REMOTE_SEGMENTS = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("startOffset", pa.int64()),
-        pa.field("endOffset", pa.int64()),
-        pa.field("state", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("maxTimestamp", _TIME),
-        pa.field("eventTime", _TIME),
-        pa.field("brokerId", pa.int32()),
-        pa.field("leaderEpochs", pa.list_(_EPOCH)),
-        pa.field("customMetadata", pa.binary()),
-        pa.field("isTxnIndexEmpty", pa.bool_()),
-        pa.field("topicId", pa.string()),
-        pa.field("segmentId", pa.string()),
-    ]
-)
 _Row = dict[str, Any]
 
 
@@ -111,4 +92,4 @@ def remote_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
         keyed.note_gaps(state)
     rows = [row | {"state": STATES[row["number"]]} for row in found.by_id.values()]
     rows.sort(key=lambda row: (row["topic"], row["partition"], row["startOffset"], row["segmentId"]))
-    return pa.Table.from_pylist(rows, REMOTE_SEGMENTS)
+    return state_table(rows, REMOTE_SEGMENTS)

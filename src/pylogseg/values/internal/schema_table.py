@@ -7,29 +7,15 @@ import pyarrow as pa
 from pylogseg.disk.disk import Disk
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.notes import Notes
+from pylogseg.values.internal.state_columns import SCHEMAS, state_table
 from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
-
-_REFERENCE = pa.struct([("name", pa.string()), ("subject", pa.string()), ("version", pa.int32())])
-SCHEMAS = pa.schema(
-    [
-        pa.field("context", pa.string()),
-        pa.field("subject", pa.string()),
-        pa.field("version", pa.int32()),
-        pa.field("id", pa.int32()),
-        pa.field("type", pa.string()),
-        pa.field("deleted", pa.string()),
-        pa.field("references", pa.list_(_REFERENCE)),
-        pa.field("guid", pa.string()),
-        pa.field("schema", pa.string()),
-    ]
-)
 
 
 def schemas_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
     """The schemas of a disk; those deleted for good, whose text the log still has, come last."""
     topic = SchemaTopic.of_disk(disk, cut_off.ends.get(f"{TOPIC}-0"), cut_off.until_ms)
     if topic is None:
-        return SCHEMAS.empty_table()
+        return state_table((), SCHEMAS)
     notes += [note for note in topic.notes if note not in notes]
     notes.add_damage(*topic.damage)
     notes.has_left_out = notes.has_left_out or bool(topic.left_out)
@@ -47,4 +33,4 @@ def schemas_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
         }
         for schema in (*topic, *topic.gone)
     ]
-    return pa.Table.from_pylist(rows, SCHEMAS)
+    return state_table(rows, SCHEMAS)

@@ -18,34 +18,11 @@ from pylogseg.values.internal.image import Image
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import PartitionEnds
+from pylogseg.values.internal.state_columns import SHARE_OFFSETS, state_table
 
 TOPIC = "__share_group_state"
 _SNAPSHOT, _UPDATE = 0, 1
 _STATES = {0: "available", 2: "acknowledged", 4: "archived"}
-_BATCH = pa.struct(
-    [
-        pa.field("firstOffset", pa.int64()),
-        pa.field("lastOffset", pa.int64()),
-        pa.field("state", pa.string()),
-        pa.field("deliveryCount", pa.int16()),
-    ]
-)
-SHARE_OFFSETS = pa.schema(
-    [
-        pa.field("group", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("startOffset", pa.int64()),
-        pa.field("leaderEpoch", pa.int32()),
-        pa.field("stateEpoch", pa.int32()),
-        pa.field("snapshotEpoch", pa.int32()),
-        pa.field("endOffset", pa.int64()),
-        pa.field("delivered", pa.int32()),
-        pa.field("lag", pa.int64()),
-        pa.field("batches", pa.list_(_BATCH)),
-        pa.field("topicId", pa.string()),
-    ]
-)
 _Row = dict[str, Any]
 
 
@@ -169,4 +146,4 @@ def share_table(disk: Disk, cut_off: CutOff, image: Image | None, ends: Partitio
             }
         )  # fmt: skip
     rows.sort(key=lambda row: (row["group"], row["topic"] or row["topicId"], row["partition"]))
-    return pa.Table.from_pylist(rows, SHARE_OFFSETS)
+    return state_table(rows, SHARE_OFFSETS)

@@ -17,56 +17,13 @@ from pylogseg.values.internal.message_arrays import typed_records
 from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import PartitionEnds, utc
 from pylogseg.values.internal.producers import ProducerRow, producers_of
+from pylogseg.values.internal.state_columns import OPEN_TRANSACTIONS, PRODUCERS, state_table
 from pylogseg.values.internal.transaction_ends import STATES, CoordinatorLog, noted_transactions
 
 TOPIC = "__transaction_state"
 _WITH_PARTITIONS = (1, 2, 3, 7)
 #: The greatest timeout that a broker allows, unless it is told otherwise (``transaction.max.timeout.ms``).
 MAX_TIMEOUT_MS = 15 * 60 * 1000
-_TIME = pa.timestamp("ms", tz="UTC")
-_PARTITIONS = pa.list_(pa.struct([pa.field("topic", pa.string()), pa.field("partitions", pa.list_(pa.int32()))]))
-TRANSACTIONS = pa.schema(
-    [
-        pa.field("transactionalId", pa.string()),
-        pa.field("producerId", pa.int64()),
-        pa.field("producerEpoch", pa.int16()),
-        pa.field("state", pa.string()),
-        pa.field("timeoutMs", pa.int32()),
-        pa.field("startTime", _TIME),
-        pa.field("lastUpdateTime", _TIME),
-        pa.field("partitions", _PARTITIONS),
-        pa.field("previousProducerId", pa.int64()),
-        pa.field("nextProducerId", pa.int64()),
-        pa.field("clientTransactionVersion", pa.int16()),
-        pa.field("statePartition", pa.int32()),
-    ]
-)
-PRODUCERS = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("producerId", pa.int64()),
-        pa.field("producerEpoch", pa.int16()),
-        pa.field("lastSequence", pa.int32()),
-        pa.field("lastTimestamp", pa.int64()),
-        pa.field("coordinatorEpoch", pa.int32()),
-        pa.field("openSinceOffset", pa.int64()),
-        pa.field("transactionalId", pa.string()),
-    ]
-)
-OPEN = pa.schema(
-    [
-        *[PRODUCERS.field(name) for name in ("topic", "partition", "producerId", "producerEpoch", "coordinatorEpoch")],
-        pa.field("startOffset", pa.int64()),
-        pa.field("lastTimestamp", pa.int64()),
-        pa.field("ageMs", pa.int64()),
-        pa.field("transactionalId", pa.string()),
-        pa.field("hanging", pa.bool_()),
-        pa.field("abortCommand", pa.string()),
-        pa.field("coordinatorState", pa.string()),
-        pa.field("isHeld", pa.bool_()),
-    ]
-)
 _Row = dict[str, Any]
 
 
@@ -191,7 +148,7 @@ def producers_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
         }
         for topic, partition, found in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
     ]
-    return pa.Table.from_pylist(rows, PRODUCERS)
+    return state_table(rows, PRODUCERS)
 
 
 def open_table(
@@ -208,7 +165,7 @@ def open_table(
         for topic, partition, found in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
         if found.first_txn_offset >= 0
     ]
-    return pa.Table.from_pylist(rows, OPEN)
+    return state_table(rows, OPEN_TRANSACTIONS)
 
 
 def open_row(
