@@ -124,7 +124,8 @@ def test_tables_of_columns() -> None:
 
 def test_tables_of_a_clusters_state() -> None:
     """The page has the columns of each table."""
-    listed = re.findall(r"<!-- columns of state (\w+) -->", (ROOT / "docs" / "cluster-state.md").read_text(encoding="utf-8"))
+    text = (ROOT / "docs" / "cluster-state.md").read_text(encoding="utf-8")
+    listed = re.findall(r"<!-- columns of state (\w+) -->", text)
     assert {*listed, "group_lags"} == {*STATE_TABLES}
 
 
