@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import depth
+from helpers.depth import IS_DEEP
 from helpers.killed_changes import killed
 from helpers.shell import pylogseg as shell
 
@@ -57,10 +58,11 @@ def pieces(tmp_path: Path) -> tuple[Path, Path, int]:
         assert write(home, archive).is_whole
 
 
-def test_fifty_runs(tmp_path: Path) -> None:
+def test_many_runs(tmp_path: Path) -> None:
     """Objects, the points and what goes up stay bounded, and all is as it is on the disk."""
+    count = 55 if IS_DEEP else 25
     home, archive, uploaded = tmp_path / "home", tmp_path / "archive", dict[str, int]()
-    for number in range(50):
+    for number in range(count):
         produce(home, number)
         done = write(home, archive)
         assert done.is_whole
@@ -70,8 +72,8 @@ def test_fifty_runs(tmp_path: Path) -> None:
             inside = [each for each in segments if base <= each.base_offset < end]
             assert (len(inside) <= MOST_PIECES, inside[-1].end_offset) == (True, end)
     assert sum(uploaded.values()) <= 2 * sum(path.stat().st_size for path in (home / "t-0").glob("*.log"))
-    assert len(sealed(home)) > 4
-    assert values(archive) == expected(50)
+    assert len(sealed(home)) >= count // 11
+    assert values(archive) == expected(count)
     prune(archive, keep_last=1)
     assert len(list(archive.glob("t-*/0/*.log"))) == len(part(done.point).segments)
     assert shell("verify", archive, "--read-all").code == 0

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.depth import draws
 from helpers.descriptions import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,7 +151,7 @@ def cleaned(storage, rounds, slots, load, seen, folder="t-0"):
 
 
 @given(rounds=ROUNDS, slots=st.sampled_from([1, 2, 3, 9, 1000, 5000]), load=st.sampled_from([0.5, 1.0]), limits=LIMITS)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=draws(150))
 def test_the_passes_give_what_the_general_way_gives(rounds, slots, load, limits):
     general, passes = Seen(is_general=True), Seen(limits)
     assert cleaned(MemoryStorage(), rounds, slots, load, general) == cleaned(
@@ -217,7 +218,7 @@ HARM = st.tuples(st.integers(0, 5), st.integers(16, 600), st.integers(0, 255), s
 @given(
     batches=BATCHES.filter(lambda batches: all(kind not in ("transaction", "old") for _, kind, _ in batches)), harm=HARM
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=draws(300))
 def test_harmed_batches_end_both_ways_alike(batches, harm):
     """One byte of a batch is another one, under a CRC that holds or not."""
     storage, clock = MemoryStorage(), ManualClock(NOW)
