@@ -1,6 +1,7 @@
 """Histories that a real Kafka wrote, restored through Produce into another one, killed on the way, and compared.
 
     python tests/kafka/broker/produced_restores.py [--seed 1] [--histories 30] [--kills 8] [--keep FOLDER]
+                                                   [--brokers 3] [--archive]
 
 A broker writes one topic for each history: codecs, transactions side by side that are committed, aborted or left open,
 compaction, deleted heads; and groups commit offsets. confluent-kafka's consumer reads all of it with both isolations.
@@ -8,18 +9,23 @@ Then the broker stops, an empty one starts, and `pylogseg restore` puts its log 
 again and again, and run until it ends. At last the consumer reads the second cluster: it must see the same, offset by
 offset. Where a history leaves transactions open, they are aborted, and the consumer sees what lies behind them.
 
+With `--brokers 3`, the second cluster has three brokers, of which one after the other dies and comes back meanwhile. A
+run that fails for that reason is repeated. With `--archive`, the source is an archive of the log directories.
+
 Prints a line for each difference and a summary; exit code 1 if there is one. KAFKA_VERSION chooses the version.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +34,10 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from three_brokers import HERE, SETTINGS, ThreeBrokers
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEVELS = ("read_uncommitted", "read_committed")
 #: A cleaner that has written nothing for so long has ended.
@@ -200,10 +209,86 @@ def commit_groups(address: str, histories: list[History]) -> dict[tuple[str, str
     return committed
 
 
-def restore(source: Path, address: str, kills: int, rng: random.Random) -> tuple[int, list[dict[str, Any]]]:
-    """Run the command, and kill it at random moments; return how often it was, and its last lines of JSON."""
-    command = [sys.executable, "-m", "pylogseg", "restore", source, "--to", f"kafka://{address}", "history-*", "--json",
-               "--abort-open-transactions", "--jobs", "2"]  # fmt: skip
+class OneBroker:
+    """A cluster of one broker, which nothing happens to."""
+
+    replicas = 1
+
+    def __init__(self, folder: Path, topics: list[str]) -> None:
+        self._folder, self.harms = folder, 0
+
+    def start(self) -> None:
+        self._folder.mkdir(parents=True)
+        run_broker("start", self._folder, *LINES)
+
+    @property
+    def address(self) -> str:
+        return address_of(self._folder)
+
+    @contextlib.contextmanager
+    def harmed(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        run_broker("kill", self._folder)
+
+
+class HarmedBrokers(ThreeBrokers):
+    """A cluster of three brokers, of which one is away again and again."""
+
+    replicas = 3
+
+    def __init__(self, folder: Path, topics: list[str], seed: int) -> None:
+        settings = [line for line in SETTINGS if not line.startswith("unclean.leader")]
+        super().__init__(folder, random.Random(seed), [*settings, *LINES])
+        self._topics, self.harms = topics, 0
+
+    names = property(lambda self: self._topics)
+    partition_count = property(lambda self: len(self._topics))
+
+    @property
+    def address(self) -> str:
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
+
+    def start(self) -> None:
+        super().start(self.controller, *self.brokers)
+
+    @contextlib.contextmanager
+    def harmed(self) -> Iterator[None]:
+        """Kill or stop one broker after the other meanwhile; at the end all of them run, in sync."""
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._harm, args=(is_over,))
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+        self.wait("replicas in sync", lambda rows: all(row.isr == row.replicas for row in rows.values()))
+
+    def _harm(self, is_over: threading.Event) -> None:
+        while not is_over.wait(self.chance.uniform(1, 5)):
+            node = self.chance.choice(self.brokers)
+            node.end(self.chance.choice(("kill", "stop")))
+            is_over.wait(self.chance.uniform(0, 8))
+            super().start(node)
+            self.harms += 1
+            in_sync = lambda rows: all(row.isr == row.replicas for row in rows.values())  # noqa: E731
+            limit = time.monotonic() + 60
+            while not in_sync(self.rows()) and time.monotonic() < limit:
+                time.sleep(0.5)
+
+    def stop(self) -> None:
+        self.end()
+
+
+def restore(
+    source: str, cluster: OneBroker | HarmedBrokers, kills: int, rng: random.Random
+) -> tuple[int, list[dict[str, Any]]]:
+    """Run the command until it has done all; return how often it was killed or failed, and its last lines of JSON."""
+    command = [sys.executable, "-m", "pylogseg", "restore", source, "--to", f"kafka://{cluster.address}", "history-*",
+               "--json", "--abort-open-transactions", "--jobs", "2",
+               "--replicas", str(cluster.replicas)]  # fmt: skip
     killed = 0
     while True:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -215,7 +300,16 @@ def restore(source: Path, address: str, kills: int, rng: random.Random) -> tuple
             killed += 1
             continue
         print(err, end="")
-        return killed, [json.loads(line) for line in out.splitlines()]
+        lines = [json.loads(line) for line in out.splitlines()]
+        is_whole = lines and all(
+            line["state"] in ("done", "unchanged") for line in lines if line["type"] == "partition"
+        )
+        if is_whole or cluster.replicas == 1 or killed > kills + 20:
+            return killed, lines
+        killed += 1
+        for line in lines:
+            if line["type"] == "partition" and line["state"] == "failed":
+                print(f"run {killed}: {line['partition']}: {line['reason']}")
 
 
 def compare(histories: list[History], before: dict[str, Rows], after: dict[str, Rows]) -> int:
@@ -239,12 +333,13 @@ def main() -> None:
     parser.add_argument("--histories", type=int, default=30)
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--keep", type=Path, help="a new folder for the brokers, which stays")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="of the second cluster")
+    parser.add_argument("--archive", action="store_true", help="restore from an archive of the log directories")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) if given.keep is None else given.keep
-        source, target = folder / "source", folder / "target"
-        for place in (source, target):
-            place.mkdir(parents=True)
+        source = folder / "source"
+        source.mkdir(parents=True)
         run_broker("start", source, *LINES)
         try:
             address = address_of(source)
@@ -266,11 +361,20 @@ def main() -> None:
         disks.mkdir()
         for name in ("data0", "data1"):
             (disks / name).symlink_to(source / name)
-        run_broker("start", target, *LINES)
+        origin = str(disks)
+        if given.archive:
+            origin = f"aiven+file://{folder / 'archive'}"
+            command = [sys.executable, "-m", "pylogseg", "archive", source / "data0", source / "data1", origin]
+            subprocess.run(command, stdout=subprocess.DEVNULL)
+        target = folder / "target"
+        cluster = OneBroker(target, topics) if given.brokers == 1 else HarmedBrokers(target, topics, given.seed)
         try:
-            address, started = address_of(target), time.monotonic()
-            killed, lines = restore(disks, address, given.kills, random.Random(given.seed))
+            cluster.start()
+            started = time.monotonic()
+            with cluster.harmed():
+                killed, lines = restore(origin, cluster, given.kills, random.Random(given.seed))
             seconds = time.monotonic() - started
+            address = cluster.address
             after = consume(address, topics)
             differences = compare(histories, before, after)
             differences += sum(
@@ -286,7 +390,7 @@ def main() -> None:
                     differences += 1
                     print(f"{group}: {offset} was committed, and is {place.offset} now")
         finally:
-            run_broker("stop", target)
+            cluster.stop()
     sums: dict[str, int] = {}
     for each in histories:
         for kind, number in each.ops.items():
@@ -301,8 +405,8 @@ def main() -> None:
         f"{sums}"
     )
     print(
-        f"{totals}; {killed} kills, {resumed} partitions resumed by the last run; {seconds:.0f} s; "
-        f"{differences} differences"
+        f"{totals}; {killed} kills and failed runs, {cluster.harms} brokers away, {resumed} partitions resumed by the "
+        f"last run; {seconds:.0f} s; {differences} differences"
     )
     sys.exit(bool(differences))
 
