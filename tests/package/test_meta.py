@@ -39,6 +39,7 @@ BANDS: tuple[tuple[str, ...], ...] = (
     ("owned",),
     ("lakehouse",),
     ("tables",),
+    ("transfer",),
     ("inspect",),
     ("values",),
     ("reading",),

@@ -18,39 +18,32 @@ import numpy as np
 
 from pylogseg._native import _append
 from pylogseg._native._append import Batch
-from pylogseg._native._run import Run
 from pylogseg.archive.planning import PartitionPlan
 from pylogseg.archive.seen import SeenCopy
-from pylogseg.config import LogConfig
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.layouts import leaders_within
 from pylogseg.disk.tier.manifest import MANIFEST_LIMIT_BYTES, UploadedSegment, parse_manifest
 from pylogseg.disk.tier.point import SUFFIXES, ArchivedFile, ArchivedSegment
 from pylogseg.disk.tier.writing import UploadForm, UploadWriter, digest_begin_of, segment_id_of
-from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.executor import Advance
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.filesystem import FileView
 from pylogseg.env.overlay import OverlayStorage
-from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
-from pylogseg.format.files.snapshot import encode_snapshot, parse_snapshot
-from pylogseg.format.files.txnindex import TxnIndex, encode_txn_index
-from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.log.producer_snapshots import entry_of
+from pylogseg.format.files.checkpoint import EpochEntry
+from pylogseg.format.files.snapshot import parse_snapshot
+from pylogseg.format.names import FileKind
 from pylogseg.log.producers import Producers
-from pylogseg.log.segment import LogSegment
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.reading.state import Throttle
+from pylogseg.transfer.segment_files import MadeIndexes, cut_transactions, epochs_file, snapshot_file
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
 
 _FOR_EVER_MS = 2**62
-_BUILD = LogConfig()
 
 
 class Uploaded(NamedTuple):
@@ -124,16 +117,16 @@ def upload(
             return Uploaded(None, first, made.fault, is_all=made.is_all)
         epochs = _epochs(plan, made)
         if producers is not None:
-            snapshot = _encoded(producers)
+            snapshot = snapshot_file(producers)
         else:
             snapshot = given if given is not None and reached == end else producers_at(copy, reached)
         node = -1 if copy.node_id is None else copy.node_id
         leaders = leaders_within(epochs, first, reached)
         small = {
-            **made.indexes(),
+            **made.indexes.finish(),
             FileKind.TXN_INDEX: _aborted(segment, first, reached),
             FileKind.PRODUCER_SNAPSHOT: snapshot,
-            FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
+            FileKind.LEADER_EPOCHS: epochs_file(epochs, reached),
         }
         # All that is in the objects is in the id, but for the time: what has the name already is the same.
         # An encrypted object is never the same twice, and an id made of its plain bytes would confirm a guess of them.
@@ -255,9 +248,7 @@ class _Batches:
         self._first, self._end, self.reached = first, end, first
         self._starts = np.array([entry.start_offset for entry in plan.lineage.epochs], np.int64)
         self._epochs = np.array([entry.epoch for entry in plan.lineage.epochs], np.int64)
-        self._memory = _IndexFiles()
-        self._index = LogSegment(self._memory, first)
-        self._run: Run = self._index.begin_index()
+        self.indexes = MadeIndexes(first)
         self._rooms = _TwoRooms()
         self.fault, self.max_timestamp, self.first_epoch = "", -1, -1
         self.is_all = False  #: True if a batch follows that is not committed as a whole.
@@ -292,7 +283,7 @@ class _Batches:
                 self._producers.replay_pieces([_piece(chosen, window)])
             self._writer.add(memoryview(window.buffer)[at : at + size])
             self._rooms.is_taken()
-            self._index.index(chosen, self._run)
+            self.indexes.add(chosen)
             self._note_holes(chosen)
             self.max_timestamp = max(self.max_timestamp, int(chosen.max_timestamp.max()))
             if self.first_epoch < 0:
@@ -333,13 +324,6 @@ class _Batches:
         )
         return rows[:row]
 
-    def indexes(self) -> dict[FileKind, bytes]:
-        self._index.become_inactive()
-        kinds = FileKind.OFFSET_INDEX, FileKind.TIME_INDEX
-        storage, folder = self._memory.storage, self._memory.folder
-        names = {kind: storage.join(folder, segment_file_name(self._first, kind)) for kind in kinds}
-        return {kind: bytes(storage.read_all(name)) for kind, name in names.items()}
-
 
 class _TwoRooms:
     """Memory for windows in turn: the writer may still hash the last one while the next is read, maybe twice."""
@@ -358,17 +342,6 @@ class _TwoRooms:
         self._next = 1 - self._next
 
 
-class _IndexFiles:
-    """An owner of segments whose files lie in memory."""
-
-    def __init__(self) -> None:
-        self.storage: Storage = OverlayStorage()
-        self.folder = os.path.join(os.sep, f"pylogseg-{uuid.uuid4().hex}")
-        self.storage.make_folder(self.folder)
-        self.config: LogConfig = _BUILD
-        self.clock: Clock = SystemClock()
-
-
 def _epochs(plan: PartitionPlan, made: _Batches) -> tuple[EpochEntry, ...]:
     """Return the leader epochs of the log; those of the first batch where no file says any."""
     return plan.lineage.epochs or (EpochEntry(max(made.first_epoch, 0), made._first),)
@@ -380,8 +353,7 @@ def _aborted(segment: Segment, first: int, end: int) -> bytes:
     if not data:
         return b""
     try:
-        found = TxnIndex(data, segment.companions[FileKind.TXN_INDEX])
-        return encode_txn_index(each for each in found if first <= each.last_offset < end)
+        return cut_transactions(data, segment.companions[FileKind.TXN_INDEX], first, end)
     except (CorruptionError, RequestError):
         return b""
 
@@ -389,7 +361,7 @@ def _aborted(segment: Segment, first: int, end: int) -> bytes:
 def producers_at(copy: SeenCopy, end: int) -> bytes:
     """Return the snapshot of the producers at an offset: the file there, or what the log since the last one says."""
     given = _snapshot_there(copy, end)
-    return _encoded(_producers(copy, end)) if given is None else given
+    return snapshot_file(_producers(copy, end)) if given is None else given
 
 
 def _snapshot_there(copy: SeenCopy, end: int) -> bytes | None:
@@ -414,10 +386,6 @@ def _producers(copy: SeenCopy, end: int) -> Producers:
 
 def _piece(rows: BatchTable, window: Window) -> tuple[Iterable[Batch], Any, int]:
     return _append.batches_of(rows.rows, True), window.buffer, window.file_position
-
-
-def _encoded(producers: Producers) -> bytes:
-    return encode_snapshot(map(entry_of, producers.active.values()))
 
 
 def _reloaded(copy: SeenCopy, snapshots: Iterable[str], end: int) -> Producers:

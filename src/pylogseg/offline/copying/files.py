@@ -13,8 +13,9 @@ from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.format.files.checkpoint import encode_leader_epochs, parse_leader_epochs
+from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, FileName, parse_file_name
+from pylogseg.transfer.segment_files import write_epochs
 from pylogseg.walker.windows import Window, next_offset_of, walk
 
 _CHUNK_BYTES = 4 << 20
@@ -108,7 +109,7 @@ def settle(storage: Storage, folder: str, log_end: int) -> list[str]:
             epochs = parse_leader_epochs(storage.read_all(path), path)
             kept = [epoch for epoch in epochs if epoch.start_offset <= log_end]
             if kept != epochs:
-                storage.write_synced(path, encode_leader_epochs(kept))
+                write_epochs(storage, folder, kept)
                 notes.append(f"leader epochs after {kept[-1].epoch if kept else 'the end'} are left out")
     return notes
 

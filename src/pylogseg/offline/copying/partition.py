@@ -20,13 +20,13 @@ from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
-from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, parse_leader_epochs
+from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
-from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
 from pylogseg.format.words import count_text, size_text
 from pylogseg.offline.copying.files import check_is_file, copy_file, is_copied, swap_in
+from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window, walk
 
@@ -277,23 +277,19 @@ class PartitionCopier:
             if not is_copied(entry) or not name.is_live or (name.kind.is_segment_file and not _is_snapshot(name, end)):
                 continue
             if name.kind is FileKind.LEADER_EPOCHS and epochs:
-                data = encode_leader_epochs(each for each in epochs if each.start_offset <= end)
-                storage.write_synced(storage.join(self._target, entry.name), data)
+                write_epochs(storage, self._target, epochs, end + 1)
             elif name.kind is FileKind.PRODUCER_SNAPSHOT:
                 self._copy_snapshot(entry.name)
             else:
                 self._copy_file(entry.name, None)
 
     def _copy_snapshot(self, name: str) -> None:
-        data = self._read(name)
+        data, join = self._read(name), self._storage.join
         if data is None:
             return
-        try:
-            parse_snapshot(data, self._storage.join(self._source, name))
-        except CorruptionError as error:
+        error = copy_snapshot(data, join(self._source, name), self._storage, join(self._target, name))
+        if error is not None:
             self._result.notes.append(f"{error}; a broker does without it")
-        else:
-            self._storage.write_synced(self._storage.join(self._target, name), data)
 
     def _epochs(self) -> list[EpochEntry]:
         name = FileKind.LEADER_EPOCHS.value

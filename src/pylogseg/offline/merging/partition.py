@@ -18,15 +18,14 @@ from pylogseg.env.environment import Environment
 from pylogseg.env.executor import Advance
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.files.checkpoint import encode_leader_epochs
 from pylogseg.format.files.cuts import Cut, encode_cuts, without
-from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.offline.merging.replica import ReplicaScan, Run, Trust
+from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
 from pylogseg.walker.broker_windows import recovery_windows
 
 #: Bytes of batches that are appended in one call.
@@ -177,11 +176,9 @@ class MergedWriter:
             with contextlib.suppress(StorageError):
                 log.close_handles()
             raise
-        path = storage.join(self._folder, FileKind.LEADER_EPOCHS.value)
         epochs = Lineage.of(plan.lineage.epochs, self._start, log.log_end_offset).epochs
         # One without records goes at the next load.
-        kept = [entry for entry in epochs if entry.start_offset < log.log_end_offset]
-        storage.write_synced(path, encode_leader_epochs(kept))
+        write_epochs(storage, self._folder, epochs, log.log_end_offset)
         if not has_producers and log.log_end_offset > self._start:  # the load of the empty log wrote one
             storage.remove(storage.join(self._folder, segment_file_name(self._start, FileKind.PRODUCER_SNAPSHOT)))
         if plan.cuts:
@@ -196,17 +193,14 @@ class MergedWriter:
         source = storage.join(self._plan.chosen.folder, name)
         if not storage.exists(source):
             return False
-        data = storage.read_all(source)
-        try:
-            parse_snapshot(data, source)
-        except CorruptionError as error:
+        error = copy_snapshot(storage.read_all(source), source, storage, storage.join(self._folder, name))
+        if error is not None:
             self._plan.chosen.notes.append(f"{error}; producers are known from the first record on")
             return False
         # The load keeps the snapshots of segments that are there, with their indexes.
         for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             storage.write_plain(storage.join(self._folder, segment_file_name(self._start, kind)), b"")
         storage.open_log(storage.join(self._folder, segment_file_name(self._start, FileKind.LOG))).close()
-        storage.write_synced(storage.join(self._folder, name), data)
         return True
 
     def _append(self, log: Log, piece: CopiedPiece) -> None:

@@ -18,7 +18,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.builder import build, shared_row
 from pylogseg.format.control import ControlKind
 from pylogseg.format.control_batches import kraft_batch
-from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
+from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.properties import MetaProperties, encode_meta_properties
 from pylogseg.format.files.status import PartitionMetadata, QuorumState, encode_partition_metadata, encode_quorum_state
 from pylogseg.format.messages.control import encode_control
@@ -28,6 +28,7 @@ from pylogseg.format.record_input import columns_from_records
 from pylogseg.format.uuids import format_uuid
 from pylogseg.inspect.quorum.copies import NEWEST_KRAFT_VERSION, MetadataCopy, Voter, address_text
 from pylogseg.inspect.quorum.look import QuorumLook, pair_lines
+from pylogseg.transfer.segment_files import epochs_file
 from pylogseg.values.internal.cluster import FOLDER
 
 #: The new epoch is so far above the highest one on any disk: a quorum of controllers that come back does not reach it.
@@ -349,7 +350,7 @@ def _files(plan: RescuePlan, voter: Voter, voters: Sequence[Voter]) -> list[Writ
     if not best.segments:
         files.append(WrittenFile(f"{FOLDER}/{segment_file_name(best.end or 0, FileKind.LOG)}", "", 0, plan.records))
     epochs = [*best.epochs, *([EpochEntry(plan.epoch, best.end or 0)] if plan.records else [])]
-    files.append(WrittenFile(f"{FOLDER}/{FileKind.LEADER_EPOCHS.value}", "", 0, encode_leader_epochs(epochs)))
+    files.append(WrittenFile(f"{FOLDER}/{FileKind.LEADER_EPOCHS.value}", "", 0, epochs_file(epochs)))
     topic = encode_partition_metadata(PartitionMetadata(_METADATA_TOPIC_ID))
     files.append(WrittenFile(f"{FOLDER}/{FileKind.PARTITION_METADATA.value}", "", 0, topic))
     meta = MetaProperties(1, plan.look.cluster_id, voter.id, voter.directory_id)

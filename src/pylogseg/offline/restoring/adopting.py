@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,7 @@ import numpy.typing as npt
 from pylogseg import _codec
 from pylogseg._native import _append
 from pylogseg.env.storage import Storage
-from pylogseg.errors import CorruptionError
-from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
-from pylogseg.format.files.snapshot import encode_snapshot, parse_snapshot
-from pylogseg.format.files.txnindex import TxnIndex
+from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import SOURCE_SHIFT, decode_parts
 from pylogseg.inspect.verify.findings import Finding
@@ -30,6 +28,7 @@ from pylogseg.log.directory import partition_of
 from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
+from pylogseg.transfer.segment_files import rename_in_snapshot, rename_in_transactions, write_epochs
 from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.producers import ProducerRow
 from pylogseg.values.internal.shares import TOPIC as SHARES
@@ -106,6 +105,7 @@ def _rename(
 ) -> int:
     """Give all producers other ids, and all batches leader epoch 0; return the number of producers."""
     seen: set[int] = set()
+    new_ids = partial(renamed, origin=origin)
     has_commits = partition_of(result.name)[0] == GROUPS
     rebuilds, first, kept = False, None, 0
     for entry in storage.list_folder(folder):
@@ -117,12 +117,10 @@ def _rename(
             ids, left = _rename_in_batches(storage, path, origin, has_commits, on_bytes)
             seen, kept = seen | ids, kept + left
         elif name.kind is FileKind.TXN_INDEX:
-            rebuilds |= not _rename_in_index(storage, path, origin)
+            rebuilds |= not rename_in_transactions(storage, path, new_ids)
         elif name.kind is FileKind.PRODUCER_SNAPSHOT:
-            seen |= _rename_in_snapshot(storage, path, origin)
-    storage.write_synced(
-        storage.join(folder, FileKind.LEADER_EPOCHS.value), encode_leader_epochs([EpochEntry(0, first or 0)])
-    )
+            seen |= rename_in_snapshot(storage, path, new_ids)
+    write_epochs(storage, folder, [EpochEntry(0, first or 0)])
     if kept:
         result.not_done = True
         result.notes.append(
@@ -158,30 +156,6 @@ def _rename_in_batches(
     finally:
         file.close()
     return seen, kept
-
-
-def _rename_in_index(storage: Storage, path: str, origin: str) -> bool:
-    """Rename in a transaction index; whether it could be read."""
-    try:
-        entries = TxnIndex(storage.read_all(path), path).entries.copy()
-    except CorruptionError:
-        return False
-    entries["producer_id"] = renamed(entries["producer_id"].astype(np.int64), origin)
-    storage.write_synced(path, entries.tobytes())
-    return True
-
-
-def _rename_in_snapshot(storage: Storage, path: str, origin: str) -> set[int]:
-    """Rename in a producer snapshot; one that cannot be read goes, as at a broker's start. Return the ids it had."""
-    try:
-        entries = parse_snapshot(storage.read_all(path), path)
-    except CorruptionError:
-        storage.remove(path)
-        return set()
-    ids = np.array([entry.producer_id for entry in entries], np.int64)
-    new = [entry._replace(producer_id=to) for entry, to in zip(entries, renamed(ids, origin).tolist(), strict=True)]
-    storage.write_synced(path, encode_snapshot(new))
-    return set(ids.tolist())
 
 
 # ---- open transactions ----

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg.disk.disk import Partition
 from pylogseg.format.batches import BatchTable
+from pylogseg.transfer.segment_files import Ids
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
-
-Ids = npt.NDArray[np.int64]
 
 
 class Content(NamedTuple):

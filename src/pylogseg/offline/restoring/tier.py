@@ -19,8 +19,7 @@ from pylogseg.disk.tier.read_once import compared
 from pylogseg.disk.tier.slices import TierSegment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, RequestError
-from pylogseg.format.files.checkpoint import encode_leader_epochs, parse_leader_epochs
-from pylogseg.format.files.snapshot import parse_snapshot
+from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import METADATA_TOPIC, FileKind, segment_file_name
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding, Level
@@ -40,6 +39,7 @@ from pylogseg.offline.truncating import truncate
 from pylogseg.reading.copies import Damage, Good, LogCopies
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.seek import offset_of_time
+from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
 from pylogseg.values.internal.cluster import cluster_id_of
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.walker.gaps import offsets_text
@@ -311,10 +311,9 @@ class FromTier(RestoreSource):
             if name.kind is FileKind.PRODUCER_SNAPSHOT and name.is_live and (name.offset or 0) <= end:
                 try:
                     data = files.read_all(other.path)
-                    parse_snapshot(data, other.path)
-                except PylogsegError:  # a broker makes it anew
+                except PylogsegError:  # a broker makes it anew, as one that says nothing
                     continue
-                self._storage.write_synced(os.path.join(folder, files.split(other.path)[1]), data)
+                copy_snapshot(data, other.path, self._storage, os.path.join(folder, files.split(other.path)[1]))
         for other in part.others:
             if other.name.kind is FileKind.LEADER_EPOCHS and other.name.is_live:
                 try:
@@ -322,9 +321,7 @@ class FromTier(RestoreSource):
                 except PylogsegError:
                     is_whole = False
                     continue
-                epochs = [entry for entry in known if entry.start_offset < end]
-                path = os.path.join(folder, FileKind.LEADER_EPOCHS.value)
-                self._storage.write_synced(path, encode_leader_epochs(epochs))
+                write_epochs(self._storage, folder, known, end)
         return is_whole
 
     def _remake(self, folder: str, result: PartitionResult) -> None:
