@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import pkgutil
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
@@ -83,8 +84,9 @@ class MessageField(NamedTuple):
         return self.versions.has(version) or self.tagged.has(version)
 
 
-class Message(NamedTuple):
-    """A message of Kafka's.
+@dataclass(frozen=True, eq=False)
+class Message:
+    """A message of Kafka's; there is one object for each.
 
     Attributes
     ----------
@@ -97,7 +99,6 @@ class Message(NamedTuple):
         Type of the record, or API key.
     versions, flexible : Versions
         Those that there are, and those in the flexible form.
-    fields : tuple of MessageField
     """
 
     name: str
@@ -106,7 +107,12 @@ class Message(NamedTuple):
     number: int | None
     versions: Versions
     flexible: Versions
-    fields: tuple[MessageField, ...]
+    _rows: list[dict[str, Any]] = field(repr=False)
+
+    @functools.cached_property
+    def fields(self) -> tuple[MessageField, ...]:
+        """Made when somebody asks: a program needs few of the messages."""
+        return tuple(map(field_of, self._rows))
 
 
 def _versions(text: str) -> Versions:
@@ -183,7 +189,7 @@ def messages() -> dict[str, Message]:
             row.get("number"),
             _versions(row["versions"]),
             _versions(row["flexible"]),
-            tuple(map(field_of, row["fields"])),
+            row["fields"],
         )
         for name, row in _table()["messages"].items()
     }
