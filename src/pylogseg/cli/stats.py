@@ -11,9 +11,10 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.losses import report_losses
 from pylogseg.cli.options import reading_options, time_options
-from pylogseg.cli.outcomes import print_list
+from pylogseg.cli.outcomes import print_list, print_rows
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.format.moments import time_text
+from pylogseg.format.outcome import Headings
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import payload_text
 from pylogseg.format.words import size_text
@@ -158,15 +159,16 @@ def _count_records(
     with workers.executor() as executor, common.progress(chosen.size, "counting") as advance:
         found, gaps = counted_records(parts, by, executor, advance)
     damage = common.report_gaps(gaps) | report_losses(readers)
-    topics, values, records, sizes = (column.to_pylist() for column in _plain(found).columns)
-    if as_json:
-        keys = values if by == "hour" else map(payload_text, values)
-        for row in zip(topics, keys, records, sizes, strict=True):
-            common.print_json(dict(zip(("topic", by, "records", "bytes"), row, strict=True)))
-        return damage
-    shown = map(time_text, values) if by == "hour" else (shown_key(key, len(key or b"")) for key in values)
-    lines = zip(topics, shown, records, map(size_text, sizes), strict=True)
-    common.print_table(["TOPIC", by.upper(), "RECORDS", "SIZE"], [*lines], ["RECORDS", "SIZE"])
+    rows = _plain(found).to_pylist()
+    if as_json and by == "key":
+        rows = [row | {"key": payload_text(row["key"])} for row in rows]
+    headings: Headings = {
+        "TOPIC": "topic",
+        by.upper(): lambda row: time_text(row[by]) if by == "hour" else shown_key(row[by], len(row[by] or b"")),
+        "RECORDS": "records",
+        "SIZE": lambda row: size_text(row["bytes"]),
+    }
+    print_rows(rows, headings, as_json, ["SIZE"])
     return damage
 
 
