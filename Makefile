@@ -13,7 +13,7 @@ SOURCES := pyproject.toml setup.py $(shell find src -type f ! -name '*.pyc' ! -n
 NEEDS = lacking=$$(sh .ci/needs.sh $(PYTHON)) && test -z "$$lacking" || \
 	{ echo "make: this needs what is not installed; on Debian or Ubuntu: apt-get install $$lacking" >&2; exit 1; }
 
-.PHONY: demo spark-env test test-env check plain free lowest newest spark-versions kafka deep lint coverage bench-env bench docs soak fuzz wheel clean help
+.PHONY: demo spark-env test test-env lint-env check plain free lowest newest spark-versions kafka deep lint coverage bench-env bench docs soak fuzz wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -109,6 +109,8 @@ kafka: test-env  ## every comparison with a real Kafka, for hours (KAFKA_VERSION
 deep: test-env  ## all tests with whole sweeps, and the clients' own suites on our broker (ARGS='kgo' for some suites alone)
 	$(if $(ARGS),,PYLOGSEG_DEEP=1 PYLOGSEG_TEST_LISTINGS=1 $(BIN)/python -m pytest -n auto --dist worksteal)
 	$(BIN)/python tests/kafka/clients/suites.py $(ARGS)
+
+lint-env: $(VENV)/.lint
 
 lint: $(VENV)/.lint  ## ruff (rules and format) and mypy
 	$(BIN)/ruff check .
