@@ -152,8 +152,11 @@ def test_a_topic_that_was_made_again_stops(broker: pylogseg.Broker, tmp_path: Pa
     done = offline.copy(url_of(broker), copy)
     assert {row.name: row.state for row in done} == {"orders-0": "stopped", "gone-0": "gone"}
     assert done.exit_code == 1
-    assert any("the topic was deleted and made again" in line for line in done.warnings())
+    assert any(f"move {copy / 'orders-0'} away" in line for line in done.warnings())
     assert segments(copy / "orders-0") == before
+    (copy / "orders-0").rename(tmp_path / "older")
+    offline.copy(url_of(broker), copy)
+    assert segments(copy / "orders-0") == segments(tmp_path / "broker" / "orders-0")
 
 
 def test_retention_overtakes_the_copy(broker: pylogseg.Broker, tmp_path: Path) -> None:

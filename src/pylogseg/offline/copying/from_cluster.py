@@ -244,8 +244,8 @@ class _ClusterCopy:
             row.state, row.reason, row.looks = "failed", f"{self._path(part.name)} is not of this copy", 0
         elif copied is not None and copied.topic_id and (now := _topic_id(part)) and now != copied.topic_id:
             row.state = "stopped"
-            row.reason = f"the topic was deleted and made again: it was {copied.topic_id}, and is {now}; copy the new "
-            row.reason += "one into another folder"
+            row.reason = f"the topic was deleted and made again: it was {copied.topic_id}, and is {now}; move "
+            row.reason += f"{self._path(part.name)} away, and the next run copies the new one"
         return row
 
     def _compare(self, part: Partition, row: PartitionCopy, end: EpochEnd) -> _Job | None:
