@@ -255,7 +255,8 @@ class _ClusterCopy:
             return _Job(part, listed, row, end.leader_epoch, -1)
         row.first_offset = copied.end
         cut = (
-            f"up to offset {copied.end} was copied: what lies above is not in the cluster any more, and the copy stays"
+            f"the copy, up to offset {copied.end}, stays as it is; move {self._path(part.name)} away, and the next run "
+            "copies the log that the cluster has now"
         )
         if copied.epoch >= 0 and end.offset is not None and end.offset < copied.end:
             row.state = "stopped"
