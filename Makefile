@@ -65,7 +65,7 @@ $(CHECK)/.made: pyproject.toml
 	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[check,lint]'
 	@touch $@
 
-check: $(CHECK)/.made  ## lint, types, and the tests of what changed since BASE=main (IN='tests/server' for given folders), in about a minute
+check: $(CHECK)/.made  ## lint, types, and the tests of what changed since BASE=main (IN='tests/server src/pylogseg/log/log.py' for given folders and modules), in about a minute
 	$(CHECK)/bin/ruff check -q .
 	$(CHECK)/bin/ruff format -q --check .
 	$(CHECK)/bin/mypy src tests/crash

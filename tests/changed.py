@@ -2,13 +2,14 @@
 
 Prints the test folders and files that belong to what differs from the base branch, and runs them without a Kafka, Spark
 and a browser, and without long sweeps unless one of these changed. A band of `src/pylogseg` has its tests in the folder
-of the same name; a test alone that changed is run alone. With FOLDER, these are run. Exit code 0 if they pass, or there
-are none.
+of the same name; a test alone that changed is run alone. With FOLDER, these are run; for a module of `src/pylogseg`,
+the tests that import it, or those of its band if none does. Exit code 0 if they pass, or there are none.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -51,6 +52,23 @@ def tests_of(paths: Iterable[str]) -> list[str]:
     return sorted(each for each in found if str(Path(each).parent) not in found)
 
 
+def named_tests(path: str) -> list[str]:
+    """Return what was asked for: a folder or file of tests, or the tests of a module.
+
+    >>> "tests/reading/test_windows.py" in named_tests("src/pylogseg/walker/gaps.py")
+    True
+    >>> named_tests("src/pylogseg/log/retention.py"), named_tests("tests/log")
+    (['tests/log'], ['tests/log'])
+    """
+    parts = Path(path).with_suffix("").parts
+    if parts[:2] != ("src", "pylogseg") or not path.endswith(".py"):
+        return [path]
+    package, name = ".".join(parts[1:-1]), parts[-1]
+    use = re.compile(rf"^from {package}\.{name} import|^from {package} import .*\b{name}\b", re.MULTILINE)
+    files = (file for file in sorted(TESTS.rglob("test_*.py")) if use.search(file.read_text(encoding="utf-8")))
+    return [file.relative_to(ROOT).as_posix() for file in files] or tests_of([path])
+
+
 def has_long(path: str) -> bool:
     """Check whether a file of tests has a long sweep."""
     file = ROOT / path
@@ -66,6 +84,7 @@ def main(words: list[str]) -> int:
     if given[:1] == ["--base"]:
         base, given = given[1], given[2:]
     paths = changed(base)
+    given = [file for path in given for file in named_tests(path)]
     chosen = given or tests_of(paths)
     if importlib.util.find_spec("pyspark") is None:
         chosen = [each for each in chosen if Path(each).parts[:2] != ("tests", "spark")]

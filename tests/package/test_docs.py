@@ -11,8 +11,10 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import changed
 import documents
 import pytest
 
@@ -129,8 +131,9 @@ def test_tables_of_a_clusters_state() -> None:
     assert {*listed, "group_lags"} == {*STATE_TABLES}
 
 
-def test_documents_module() -> None:
-    assert not doctest.testmod(documents).failed
+@pytest.mark.parametrize("module", [changed, documents], ids=lambda module: module.__name__)
+def test_examples_of_a_program(module: ModuleType) -> None:
+    assert not doctest.testmod(module).failed
 
 
 def test_every_page_is_reached() -> None:
