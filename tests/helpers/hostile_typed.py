@@ -15,7 +15,7 @@ from pylogseg.errors import RequestError
 from pylogseg.values.schemas.avro_program import AvroProgram
 from pylogseg.values.schemas.avro_schema import parse_avro
 from pylogseg.values.schemas.columns import Values
-from pylogseg.values.schemas.frames import FRAMES, unframed
+from pylogseg.values.schemas.frames import FRAMES, remove_frames
 from pylogseg.values.schemas.proto_program import ProtoProgram
 from pylogseg.values.schemas.proto_schema import parse_proto
 from pylogseg.values.typed import ArrowColumn
@@ -56,7 +56,7 @@ def typed(rng: Random) -> None:
     array.validate(full=True)
     assert len(array) == len(values)
     _named(decoded)
-    framed = unframed(place, size, (buffer,), rng.choice(FRAMES), {})
+    framed = remove_frames(place, size, (buffer,), rng.choice(FRAMES), {})
     assert (framed.size <= size).all() or len(framed.sources) > 1
     code, skip = np.empty(len(size), np.int64), np.empty(len(size), np.int32)
     _typed.indexes(place, size, (buffer,), code, skip)

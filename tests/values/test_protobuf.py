@@ -164,7 +164,7 @@ def run(
     text: str, raw: list[bytes | None], message: str | None = None, recursion: int = 2
 ) -> tuple[list[Any], list[str]]:
     file = parse_proto(text)
-    of = file.top[0] if message is None else file.named(message)
+    of = file.top[0] if message is None else file.find_message(message)
     assert of is not None
     made = ProtoProgram(file, of, recursion)
     place, size, sources = placed(raw)
@@ -501,7 +501,7 @@ def test_the_text_of_files() -> None:
     service S { rpc Call (M) returns (stream M) { option (http) = { get: "/x" }; } }
     """
     file = parse_proto(text, {"c.proto": "package c; message Other { required bool ok = 1; }"})
-    of = file.named("M")
+    of = file.find_message("M")
     assert of is not None
     assert [(f.name, f.number, f.type, f.is_repeated, f.has_presence, f.oneof) for f in of.fields] == [
         ("reserved", 2, "a.b.M.message", False, True, ""), ("by", 3, "a.b.M.by:entry", True, False, ""),

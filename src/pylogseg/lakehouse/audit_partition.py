@@ -410,7 +410,7 @@ class _PartAudit:
 
 def _decoded(chunk: Chunk, typed: TypedBatches) -> dict[str, pa.Array]:
     """Decode keys and values of a chunk; null where they do not decode."""
-    rows = record_batch(chunk, schema(typed.needed()))
+    rows = record_batch(chunk, schema(typed.list_needed_columns()))
     made = list(typed.batches([rows]))
     return {name: pa.concat_arrays([batch.column(name) for batch in made]) for name in typed.decoders}
 

@@ -184,7 +184,7 @@ class ColumnDecoding(Protocol):
     def with_names(self, names: Sequence[str]) -> ColumnDecoding: ...
     def of(self, columns: Sequence[str]) -> ColumnDecoding: ...
     def is_made(self, column: str) -> bool: ...
-    def needed(self) -> list[str]: ...
+    def list_needed_columns(self) -> list[str]: ...
     def schema(self) -> pa.Schema: ...
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
 
@@ -319,13 +319,13 @@ class LogScan:
         return Scratch(besides=arrow.copies_for(self._read_for(columns)), allocate=arrow.lend)
 
     def _read_for(self, columns: Sequence[str]) -> Sequence[str]:
-        return columns if self._typed is None else self._typed.of(columns).needed()
+        return columns if self._typed is None else self._typed.of(columns).list_needed_columns()
 
     def batches(self, task: Task, columns: Sequence[str], memory: Scratch, filter: Any) -> Iterator[pa.RecordBatch]:
         """Yield some columns of the rows of a task in order; a filter may leave out rows before they are decoded."""
         state = replace(self._state, gaps=[], scratch=lambda: memory)
         typed = None if self._typed is None else self._typed.of(columns)
-        names = columns if typed is None else typed.needed()
+        names = columns if typed is None else typed.list_needed_columns()
         # A record batch has a length only if it has a column.
         found = arrow.record_batches(self._chunks(task, state, names), arrow.schema(names or ["partition"]), state.gaps)
         try:
@@ -442,7 +442,7 @@ def record_stream(
     if not scope.selection.latest and not views and (filter is not None or scope.state.reading.jobs > 1):
         found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, made.names, filter)
         return pa.RecordBatchReader.from_batches(made, warned(found, gaps))
-    read = target if typed is None else arrow.schema(typed.needed())
+    read = target if typed is None else arrow.schema(typed.list_needed_columns())
     besides: Besides = "views" if views else arrow.copies_for(read.names)
     # ColumnChoice are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
     scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=arrow.lend)

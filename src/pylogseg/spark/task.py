@@ -33,7 +33,7 @@ def read_task(
     columns are not decoded; `typed` decodes some of them, as the driver chose.
     """
     typed = None if typed is None else typed.of(columns)
-    names = columns if typed is None else typed.needed()
+    names = columns if typed is None else typed.list_needed_columns()
     times: list[Gap] = []
     made = evened(arrow.record_batches(chunks(task, options, names), arrow.schema(names), times), options)
     with naming_option():

@@ -260,7 +260,7 @@ class Reader:
         from pylogseg.reading.filters import filtered
 
         typed = cast("TypedBatches", self._typed(DATASET_COLUMNS))
-        needed = schema(typed.needed())
+        needed = schema(typed.list_needed_columns())
         for chunk in self.chunks():
             rows: dict[int, dict[str, Any]] = {}
             for batch in typed.batches(record_batches(iter([chunk]), needed, self.gaps)):

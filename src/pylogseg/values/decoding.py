@@ -27,7 +27,7 @@ from pylogseg.values.internal.message_arrays import spans
 from pylogseg.values.internal.own_topics import JsonColumn, MessageColumn, is_own, own_columns
 from pylogseg.values.schemas.avro_program import RECURSION
 from pylogseg.values.schemas.avro_schema import fingerprint
-from pylogseg.values.schemas.frames import Frame, Named, check_frame, header_names, inflated, named_by, unframed
+from pylogseg.values.schemas.frames import Frame, Named, check_frame, header_names, inflate, named_by, remove_frames
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Schema
 from pylogseg.values.schemas.store import Schemas, schema_of_file
 from pylogseg.values.schemas.topic import TOPIC
@@ -113,12 +113,12 @@ class Decoding:
     @classmethod
     def of(cls, decoding: str | Sequence[str] | Decoding, **options: Any) -> Decoding:
         """Return what a caller means by ``decoding``; options that are None are left out."""
-        given = {name: value for name, value in options.items() if value is not None}
+        settings = {name: value for name, value in options.items() if value is not None}
         if isinstance(decoding, Decoding):
-            if given:
-                raise RequestError(f"pass {', '.join(given)} to Decoding(...), not beside it")
+            if settings:
+                raise RequestError(f"pass {', '.join(settings)} to Decoding(...), not beside it")
             return decoding
-        return cls((decoding,) if isinstance(decoding, str) else tuple(decoding), **given)
+        return cls((decoding,) if isinstance(decoding, str) else tuple(decoding), **settings)
 
     @classmethod
     def of_keywords(cls, decoding: str | Sequence[str] | Decoding | None = None, **options: Any) -> Decoding | None:
@@ -151,7 +151,7 @@ class Decoder:
         self._schemas, self._reader, self._decoding, self.which = schemas, reader, decoding, which
         self._message = message
         self._reasons: dict[int, str] = {_typed.UNKNOWN: "no frame: nothing names the schema"}
-        self._engine = engine_of(schemas, reader, decoding.recursion, message, self._refused)
+        self._engine = engine_of(schemas, reader, decoding.recursion, message, self._add_reason)
         self.type = self._engine.type if decoding.form is None else in_form(self._engine.type, decoding.form)
         self._lock = threading.Lock()
         self._entries: dict[Named, int] = {}
@@ -188,16 +188,16 @@ class Decoder:
         """Decode as `decode` does, to an array of the schema's own type."""
         place, size, source = spans(column)
         by_header = _by_header(headers, self.which) if headers is not None else {}
-        framed, failed = inflated(unframed(place, size, (source,), self._decoding.frame, by_header))
+        framed, failed = inflate(remove_frames(place, size, (source,), self._decoding.frame, by_header))
         with self._lock:  # threads decode at the same time; which schemas there are is found out by one
             entries = [self._entry(named) for named in framed.names]
-            prepared = self._engine.prepared()
+            prepared = self._engine.prepare()
         unnamed = -(_typed.UNKNOWN if self._ids is None else _typed.ABSENT)
-        known = np.array([*entries, 0, unnamed], np.int32)  # -1 is the last of it, no frame; -2 a null
-        entry = known.take(framed.name)
+        numbers = np.array([*entries, 0, unnamed], np.int32)  # -1 is the last of it, no frame; -2 a null
+        entry = numbers.take(framed.name)
         for row, reason in failed.items():
             if entry[row] != -_typed.ABSENT:
-                entry[row] = self._refused(reason)
+                entry[row] = self._add_reason(reason)
         array, status, position, reasons = self._engine.decode(framed, entry, prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
         return array, {
@@ -216,13 +216,13 @@ class Decoder:
             try:
                 self._entries[named] = self._engine.add(self._writer(named), named)
             except RequestError as error:
-                self._entries[named] = self._refused(str(error))
+                self._entries[named] = self._add_reason(str(error))
         return self._entries[named]
 
-    def _refused(self, reason: str) -> int:
+    def _add_reason(self, reason: str) -> int:
         """A status for a reason, turned around as entries have it."""
-        for status, known in list(self._reasons.items()):
-            if known == reason:
+        for status, other in list(self._reasons.items()):
+            if other == reason:
                 return -status
         status = min(_typed.UNKNOWN + len(self._reasons), _typed.ABSENT - 1)
         self._reasons[status] = "one of many reasons" if status == _typed.ABSENT - 1 else reason
@@ -234,18 +234,18 @@ class Decoder:
         if named.kind == "given":
             return self._reader
         if named.kind == "id":
-            found = schemas.by_id(named.number, context)
+            schema = schemas.by_id(named.number, context)
             missing = schemas.missing(named.number, context)
         elif named.kind == "guid":
-            found, missing = schemas.by_guid(named.guid), f"no schema {named.guid}"
+            schema, missing = schemas.by_guid(named.guid), f"no schema {named.guid}"
         else:
             if self._by_fingerprint is None:
                 avro = [s for s in (*schemas, self._reader) if s.type == "AVRO"]
                 self._by_fingerprint = {number: s for s in avro if (number := fingerprint(s.text)) is not None}
-            found = self._by_fingerprint.get(named.number)
+            schema = self._by_fingerprint.get(named.number)
             missing = f"no schema with the fingerprint {named.number & (1 << 64) - 1:016x}"
-        if found is not None:
-            return found
+        if schema is not None:
+            return schema
         if not len(schemas) and not schemas.gone:
             return self._reader  # nothing else is known: the schema that was given stands for what wrote the values
         raise RequestError(missing)
@@ -269,12 +269,12 @@ def _by_header(headers: pa.Array, which: str) -> dict[int, Named]:
     if not len(hits):
         return {}
     rows = np.asarray(pc.list_parent_indices(headers))[hits].tolist()
-    found: dict[int, dict[str, bytes | None]] = {}
+    headers_by_row: dict[int, dict[str, bytes | None]] = {}
     taken = pa.array(hits)
     for row, name, value in zip(rows, names.take(taken).to_pylist(), values.take(taken).to_pylist(), strict=True):
-        found.setdefault(row, {})[name] = value
-    named = ((row, named_by(each, which)) for row, each in found.items())
-    return {row: each for row, each in named if each is not None}
+        headers_by_row.setdefault(row, {})[name] = value
+    named = ((row, named_by(found_headers, which)) for row, found_headers in headers_by_row.items())
+    return {row: named for row, named in named if named is not None}
 
 
 @dataclass
@@ -325,7 +325,7 @@ class TypedBatches:
         """True if a column of its schema comes from bytes that are decoded."""
         return self.source_of(column) in self.decoders
 
-    def needed(self) -> list[str]:
+    def list_needed_columns(self) -> list[str]:
         more = [name for decoder in self.decoders.values() for name in decoder.needs]
         if self.decoders and (self.on_undecoded == "raise" or any(map(_may_cut, self.decoders.values()))):
             more += ["topic", "partition", "offset"]
@@ -351,17 +351,17 @@ class TypedBatches:
         target: pa.Schema | None = None
         for batch in batches:
             target = target or self.schema(batch.schema)
-            yield from self._decoded(batch, target)
+            yield from self._decode_halving(batch, target)
 
-    def _decoded(self, batch: pa.RecordBatch, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _decode_halving(self, batch: pa.RecordBatch, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             yield self._one(batch, target)
         except OverflowError:  # what it unfolds to is too much; a single value has a reason of its own
             half = batch.num_rows // 2
             if not half:
                 raise
-            yield from self._decoded(batch.slice(0, half), target)
-            yield from self._decoded(batch.slice(half), target)
+            yield from self._decode_halving(batch.slice(0, half), target)
+            yield from self._decode_halving(batch.slice(half), target)
 
     def _one(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         arrays: list[pa.Array] = []
@@ -374,19 +374,19 @@ class TypedBatches:
             array, errors = self._array(batch, name)
             arrays.append(array)
             if errors and self.on_undecoded == "raise":
-                raise _undecoded(batch, name, *next(iter(errors.items())))
+                raise _make_error(batch, name, *next(iter(errors.items())))
             bad.update(errors)
             if self.on_undecoded == "raw":
                 arrays += _raw(column, errors)
         if bad:
             with self._lock:
                 self.undecoded += len(bad)
-        made = pa.RecordBatch.from_arrays(arrays, schema=target)
+        decoded = pa.RecordBatch.from_arrays(arrays, schema=target)
         if not bad or self.on_undecoded != "skip":
-            return made
+            return decoded
         good = np.ones(batch.num_rows, np.bool_)
         good[[*bad]] = False
-        return made.filter(pa.array(good))
+        return decoded.filter(pa.array(good))
 
     def _array(self, batch: pa.RecordBatch, name: str) -> tuple[pa.Array, dict[int, str]]:
         decoder = self.decoders[name]
@@ -396,7 +396,7 @@ class TypedBatches:
         array, errors = decoder.decode_exactly(batch.column(name), *needs)
         rows = decoder.cut_rows(array)
         if rows:
-            topic, partition, offset = (batch.column(each) for each in ("topic", "partition", "offset"))
+            topic, partition, offset = (batch.column(column) for column in ("topic", "partition", "offset"))
             reason = f"its {name} has a time with digits below a microsecond, which the column does not have"
             log = f"{topic[rows[0]]}-{partition[rows[0]]}"
             place = (offset[rows[0]].as_py(), offset[rows[-1]].as_py() + 1)
@@ -419,7 +419,7 @@ def _raw(column: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Arra
     return column.take(pa.array([*errors])).take(picked), pa.array([*errors.values()], pa.string()).take(picked)
 
 
-def _undecoded(batch: pa.RecordBatch, which: str, row: int, reason: str) -> CorruptionError:
+def _make_error(batch: pa.RecordBatch, which: str, row: int, reason: str) -> CorruptionError:
     topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
     return not_decoded(f"{topic}-{partition}", which, offset, reason)
 
@@ -443,8 +443,8 @@ def typed_batches(
     own = _own_columns(decoding, topics, names, peek)
     if own:
         return TypedBatches(own, decoding.on_undecoded, tuple(names))
-    given = decoding.registry
-    schemas = given if isinstance(given, Schemas) else Schemas.open(schemas_disk(disk) if given is None else given)
+    source = decoding.registry
+    schemas = source if isinstance(source, Schemas) else Schemas.open(schemas_disk(disk) if source is None else source)
     decoders = {}
     for which in decoding.columns:
         reader = reader_schema(decoding, schemas, topics, which, peek)
@@ -488,15 +488,15 @@ def first_message(
     for batch in peek(which):
         place, size, source = spans(batch.column(which))
         by_header = _by_header(batch.column("headers"), which)
-        framed = unframed(place, size, (source,), decoding.frame, by_header)
+        framed = remove_frames(place, size, (source,), decoding.frame, by_header)
         for row in np.flatnonzero(framed.name >= 0).tolist():
             named = framed.names[framed.name[row]]
             writer = reader if named.kind != "id" else schemas.by_id(named.number, decoding.context)
             if named.kind == "guid":
                 writer = schemas.by_guid(named.guid)
-            found = engine.message_of(writer, named, framed, row) if writer is not None else None
-            if found is not None:
-                return found
+            message = engine.message_of(writer, named, framed, row) if writer is not None else None
+            if message is not None:
+                return message
     return None
 
 
@@ -506,9 +506,9 @@ def schemas_disk(disk: Disk) -> Disk:
         return disk
     folders = {os.path.dirname(partition.path) for partition in disk.partitions}
     folders |= {os.path.dirname(os.path.dirname(segment.path)) for segment in disk.loose}
-    found = [folder for folder in sorted(folders) if folder and "://" not in folder]
+    parents = [folder for folder in sorted(folders) if folder and "://" not in folder]
     try:
-        return open_dir([os.path.join(folder, f"{TOPIC}-0") for folder in found]) if found else disk
+        return open_dir([os.path.join(folder, f"{TOPIC}-0") for folder in parents]) if parents else disk
     except PylogsegError:
         return disk
 
@@ -521,15 +521,15 @@ def reader_schema(
     if wanted is not None:
         return chosen_schema(schemas, wanted, decoding.context)
     prefix = "" if decoding.context == DEFAULT_CONTEXT else f":{decoding.context}:"
-    found = {schema for topic in topics if (schema := schemas.version(f"{prefix}{topic}-{which}")) is not None}
-    if len(found) > 1:
+    versions = {schema for topic in topics if (schema := schemas.version(f"{prefix}{topic}-{which}")) is not None}
+    if len(versions) > 1:
         raise RequestError(f"the topics {', '.join(topics)} have different schemas: read one of them, or give schema=")
-    if found:
-        return found.pop()
+    if versions:
+        return versions.pop()
     for batch in peek(which):
         place, size, source = spans(batch.column(which))
         by_header = _by_header(batch.column("headers"), which)
-        for named in unframed(place, size, (source,), decoding.frame, by_header).names:
+        for named in remove_frames(place, size, (source,), decoding.frame, by_header).names:
             if named.kind == "id":
                 schema = schemas.by_id(named.number, decoding.context)
             elif named.kind == "guid":
@@ -593,36 +593,36 @@ def column_decoder(
 def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None, on_undecoded: RaiseOrNull) -> pa.Array:
     """Decode an array of values; what does not decode is null, or raises CorruptionError."""
     try:
-        made, errors = decoder.decode(column, headers)
+        values, errors = decoder.decode(column, headers)
     except OverflowError as error:
         raise RequestError(str(error)) from None
     if errors and on_undecoded == "raise":
         row, reason = next(iter(errors.items()))
         remedy = "on_undecoded='null' gives null, and ids=[...] decodes values of these schemas only"
         raise bad_value(row, f"{reason} ({remedy})")
-    return made
+    return values
 
 
 def chosen_schema(schemas: Schemas, wanted: SchemaChoice, context: str = DEFAULT_CONTEXT) -> Schema:
     if isinstance(wanted, Schema):
         return wanted
     if isinstance(wanted, int):
-        found = schemas.by_id(wanted, context)
-        if found is None:
+        schema = schemas.by_id(wanted, context)
+        if schema is None:
             raise RequestError(schemas.missing(wanted, context))
-        return found
+        return schema
     text = os.fspath(wanted)
     if _TEXT.match(text):
         return Schema(text, "AVRO" if text.lstrip()[0] in '[{"' else "PROTOBUF")
     if text.lower().endswith((".avsc", ".avro", ".proto", ".json")) and os.path.exists(text):
         return schema_of_file(text)
     match = _VERSION.fullmatch(text)
-    found = schemas.version(text) or (schemas.version(match["subject"], int(match["version"])) if match else None)
-    if found is None:
+    schema = schemas.version(text) or (schemas.version(match["subject"], int(match["version"])) if match else None)
+    if schema is None:
         raise RequestError(
             f"there is no schema {text!r}: expected a file, a subject, subject:version, an id or the schema"
         )
-    return found
+    return schema
 
 
 __all__: list[Any] = ["Decoder", "Decoding", "TypedBatches", "decode_column", "typed_batches"]

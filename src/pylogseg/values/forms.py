@@ -31,8 +31,8 @@ def in_form(kind: pa.DataType, form: Form) -> pa.DataType:
 
 
 def _field(field: pa.Field, form: Form) -> pa.Field:
-    made = field.with_type(in_form(field.type, form))
-    return made.with_metadata({ROLE_KEY: b"json"}) if _is_number_as_text(field.type, made.type) else made
+    changed = field.with_type(in_form(field.type, form))
+    return changed.with_metadata({ROLE_KEY: b"json"}) if _is_number_as_text(field.type, changed.type) else changed
 
 
 def _is_number_as_text(kind: pa.DataType, made: pa.DataType) -> bool:

@@ -89,20 +89,20 @@ def _column(field: pa.Field, parent: int, nodes: Nodes) -> TypedColumn:
     inner = [*kind] if pa.types.is_struct(kind) else [kind.value_field] if pa.types.is_list(kind) else []
     name = _NAMES.get(kind, "list" if pa.types.is_list(kind) else "struct")
     node = nodes.begin(parent, name)
-    children = tuple(_column(each, node, nodes) for each in inner)
+    children = tuple(_column(field, node, nodes) for field in inner)
     nodes.end(node)
     return TypedColumn(field.name, name, node, children, role="json" if is_any(field) else "")
 
 
 def _slots(kind: pa.DataType) -> int:
     """Bytes of a null: a number, an end or a place of each column outside of lists."""
-    return sum(_slots(each.type) for each in kind) + 1 if pa.types.is_struct(kind) else 8
+    return sum(_slots(field.type) for field in kind) + 1 if pa.types.is_struct(kind) else 8
 
 
 def _most_of_items(kind: pa.DataType) -> int:
     """Bytes of an item of that list whose items have the most."""
     if pa.types.is_struct(kind):
-        return max((_most_of_items(each.type) for each in kind), default=0)
+        return max((_most_of_items(field.type) for field in kind), default=0)
     if pa.types.is_list(kind):
         return max(_slots(kind.value_type), _most_of_items(kind.value_type))
     return 0

@@ -55,13 +55,13 @@ def plain_text(array: pa.Array, field: pa.Field | None = None) -> pa.Array:
 def _json(array: pa.Array, field: pa.Field | None) -> pa.Array:
     kind = array.type if field is None else field.type  # that of a field says more of the parts
     if _is_text(kind):
-        return _quoted(array, _JSON if _has_json(field) else _STRING)
+        return _quote(array, _JSON if _has_json(field) else _STRING)
     if _is_bytes(kind):
-        return _quoted(array, _PAYLOAD)
+        return _quote(array, _PAYLOAD)
     if pa.types.is_struct(kind):
         return _struct(array, kind)
     if pa.types.is_map(kind):
-        names = _quoted(plain_text(array.keys), _STRING)
+        names = _quote(plain_text(array.keys), _STRING)
         return _list(array, _join([names, json_text(array.items, kind.item_field)], ":"), "{", "}")
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _list(array, json_text(array.values, kind.value_field), "[", "]")
@@ -75,7 +75,7 @@ def _json(array: pa.Array, field: pa.Field | None) -> pa.Array:
         return _json(pc.run_end_decode(array), None)
     if isinstance(array, pa.ExtensionArray):
         if kind.extension_name == "arrow.json":
-            return _quoted(array.storage, _JSON)
+            return _quote(array.storage, _JSON)
         return _of_extension(array, lambda one: _json(one, None))
     text, is_text = _scalar(array, kind)
     if is_text is True:
@@ -122,8 +122,8 @@ def _with_nulls(made: pa.Array, array: pa.Array) -> pa.Array:
 
 def _struct(array: pa.Array, kind: pa.DataType) -> pa.Array:
     parts: list[Any] = []
-    for i, each in enumerate(kind):
-        parts += [("{" if not i else ",") + json_line(each.name) + ":", json_text(array.field(i), each)]
+    for i, field in enumerate(kind):
+        parts += [("{" if not i else ",") + json_line(field.name) + ":", json_text(array.field(i), field)]
     return _with_nulls(_join([*parts, "}"]) if parts else pa.array(["{}"] * len(array), pa.string()), array)
 
 
@@ -143,12 +143,12 @@ def _union(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _list(array: pa.Array, items: pa.Array, opening: str, closing: str) -> pa.Array:
-    made = pa.LargeListArray if pa.types.is_large_list(array.type) else pa.ListArray
-    lists = made.from_arrays(array.offsets, items)
+    kind = pa.LargeListArray if pa.types.is_large_list(array.type) else pa.ListArray
+    lists = kind.from_arrays(array.offsets, items)
     return _with_nulls(_join([opening, pc.binary_join(lists, ","), closing]), array)
 
 
-def _quoted(array: pa.Array, kind: int) -> pa.Array:
+def _quote(array: pa.Array, kind: int) -> pa.Array:
     """Texts as JSON, by the kernel that writes records."""
     array = array.cast(pa.binary())
     if not len(array):
@@ -156,8 +156,8 @@ def _quoted(array: pa.Array, kind: int) -> pa.Array:
     _, ends, data = array.buffers()
     out = _text.TextBuffer()
     places = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
-    made = _text.json_strings(places, np.frombuffer(data or b"", np.uint8), kind, out)
-    whole = pa.StringArray.from_buffers(len(array), pa.py_buffer(made), pa.py_buffer(out))
+    quoted_ends = _text.json_strings(places, np.frombuffer(data or b"", np.uint8), kind, out)
+    whole = pa.StringArray.from_buffers(len(array), pa.py_buffer(quoted_ends), pa.py_buffer(out))
     return _with_nulls(whole, array)
 
 
@@ -220,14 +220,14 @@ def _time(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _in_thousands(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Times without a zone, in a unit of thousandths, and in that of milliseconds where all of them are whole ones."""
-    made = array.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else array
+    local = array.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else array
     wanted = pa.timestamp("ms") if pa.types.is_timestamp(kind) else pa.time32("ms")
     if kind.unit == "ms":
-        return made
+        return local
     try:
-        return made.cast(wanted)
+        return local.cast(wanted)
     except pa.ArrowInvalid:
-        return made
+        return local
 
 
 def _length(months: pa.Array | None, days: pa.Array | None, rest: pa.Array, per_second: int) -> pa.Array:

@@ -45,8 +45,8 @@ def _type(column: TypedColumn, fields: list[pa.Field]) -> pa.DataType:
     if column.type == "fixed":
         return pa.binary(column.size)
     if column.type == "decimal":
-        made = pa.decimal128 if column.size == 16 else pa.decimal256
-        return made(column.precision, column.scale)
+        decimal_type = pa.decimal128 if column.size == 16 else pa.decimal256
+        return decimal_type(column.precision, column.scale)
     if column.type == "timestamp":
         return pa.timestamp(column.unit, "UTC" if column.is_utc else None)
     if column.type == "duration":
@@ -98,29 +98,29 @@ class ArrowColumn:
             packed = pa.py_buffer(np.packbits(np.frombuffer(data, np.uint8), bitorder="little"))
             return pa.Array.from_buffers(kind, count, [bits, packed], nulls)
         if column.type == "open_enum":
-            return self._named(np.frombuffer(data, np.int32), bits, nulls)
+            return self._name_numbers(np.frombuffer(data, np.int32), bits, nulls)
         if self._symbols is not None:
             indices = pa.Array.from_buffers(pa.int32(), count, [bits, pa.py_buffer(data)], nulls)
             return pa.DictionaryArray.from_arrays(indices, self._symbols, safe=False)
         buffers = [bits, pa.py_buffer(data)] if ends is None else [bits, pa.py_buffer(ends), pa.py_buffer(data)]
         return pa.Array.from_buffers(kind, count, buffers, nulls)
 
-    def _named(self, numbers: npt.NDArray[np.int32], bits: pa.Buffer | None, nulls: int) -> pa.Array:
+    def _name_numbers(self, numbers: npt.NDArray[np.int32], bits: pa.Buffer | None, nulls: int) -> pa.Array:
         pairs = [symbol.split("=", 1) for symbol in self._column.symbols]
         names = [name for _, name in pairs]
         if self._are_places and numbers.min() >= 0 and numbers.max() < len(names):
             indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(numbers)], nulls)
             return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()), safe=False)
-        known = np.array([int(number) for number, _ in pairs], np.int64)
-        found = np.unique(numbers)
-        odd = found[~np.isin(found, known)].astype(np.int64)
+        symbols = np.array([int(number) for number, _ in pairs], np.int64)
+        present = np.unique(numbers)
+        odd = present[~np.isin(present, symbols)].astype(np.int64)
         words = pa.concat_arrays([pa.array(names, pa.string()), pa.array(odd).cast(pa.string())])
-        known = np.concatenate([known, odd])
-        order = np.argsort(known).astype(np.int32)
-        known = known[order]
+        symbols = np.concatenate([symbols, odd])
+        order = np.argsort(symbols).astype(np.int32)
+        symbols = symbols[order]
         places = np.empty(len(numbers), np.int32)
         for at in range(0, len(numbers), _PIECE):  # a search makes eight bytes for each
-            places[at : at + _PIECE] = order[np.searchsorted(known, numbers[at : at + _PIECE])]
+            places[at : at + _PIECE] = order[np.searchsorted(symbols, numbers[at : at + _PIECE])]
         indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(places)], nulls)
         return pa.DictionaryArray.from_arrays(indices, words, safe=False)
 

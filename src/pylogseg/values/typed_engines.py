@@ -39,7 +39,7 @@ class Engine(Protocol):
     type: pa.DataType
 
     def add(self, writer: Schema, named: Named) -> int: ...
-    def prepared(self) -> Any: ...
+    def prepare(self) -> Any: ...
     def decode(self, framed: Framed, entry: Entries, prepared: Any) -> Decoded: ...
 
 
@@ -93,7 +93,7 @@ class AvroEngine:
             self._in_json[named] = self._parse(writer)
         return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
 
-    def prepared(self) -> Any:
+    def prepare(self) -> Any:
         """Schemas of writers that `decode` needs, as far as they are known by now."""
         return self._program.arrays()
 
@@ -109,16 +109,16 @@ class AvroEngine:
         self, framed: Framed, rows: npt.NDArray[np.intp], named: Named, entry: Entries
     ) -> tuple[Framed, Entries]:
         """Values in Avro's JSON encoding in the binary one, one by one: they come from few systems."""
-        place, size, made = framed.place.copy(), framed.size.copy(), bytearray()
+        place, size, encoded = framed.place.copy(), framed.size.copy(), bytearray()
         for row in rows.tolist():
             try:
                 raw = binary_of(self._in_json[named], framed.payload(row))
             except (ValueError, OverflowError) as error:
                 entry[row] = self._refuse(f"not in the JSON of its schema: {error}")
                 continue
-            place[row], size[row] = (len(framed.sources) << SOURCE_SHIFT) | len(made), len(raw)
-            made += raw
-        sources = (*framed.sources, np.frombuffer(bytes(made), np.uint8))
+            place[row], size[row] = (len(framed.sources) << SOURCE_SHIFT) | len(encoded), len(raw)
+            encoded += raw
+        sources = (*framed.sources, np.frombuffer(bytes(encoded), np.uint8))
         return framed._replace(place=place, size=size, sources=sources), entry
 
 
@@ -132,11 +132,11 @@ class ProtobufEngine:
         self._files: dict[tuple[str, object], ProtoFile] = {}
         self._writers: list[tuple[ProtoFile, Named]] = []
         file = self._parse(reader)
-        found = file.at([0]) if message is None else file.named(message)
-        if found is None:
+        root = file.at([0]) if message is None else file.find_message(message)
+        if root is None:
             raise RequestError(f"{reader.title} has no message {message or ''}".rstrip())
-        self._message = found.name
-        self._program = ProtoProgram(file, found, recursion)
+        self._message = root.name
+        self._program = ProtoProgram(file, root, recursion)
         self._column = ArrowColumn(self._program.column)
         self.type = self._column.type
 
@@ -144,7 +144,7 @@ class ProtobufEngine:
         key = schema.text, schema.references
         if key not in self._files:
             imports = {name: other.text for name, other in self._schemas.references(schema).items()}
-            files = {each.subject: each.text for each in self._schemas if each.type == "PROTOBUF" and each.subject}
+            files = {s.subject: s.text for s in self._schemas if s.type == "PROTOBUF" and s.subject}
             self._files[key] = parse_proto(schema.text, files | imports, schema.title)
         return self._files[key]
 
@@ -154,7 +154,7 @@ class ProtobufEngine:
         self._writers.append((self._parse(writer), named))
         return len(self._writers) - 1
 
-    def prepared(self) -> list[tuple[ProtoFile, Named]]:
+    def prepare(self) -> list[tuple[ProtoFile, Named]]:
         """Schemas of writers that `decode` needs, as far as they are known by now."""
         return list(self._writers)
 
@@ -191,7 +191,7 @@ class ProtobufEngine:
         left = rows[is_alike]
         for message in file.messages.values() if len(left) else ():
             for name in {message.name, message.name.rpartition(".")[2]}:
-                if file.named(name) is not message or len(name) > _LONGEST_NAME:
+                if file.find_message(name) is not message or len(name) > _LONGEST_NAME:
                     continue
                 ref = _ref(name)
                 is_it = (_first_bytes(framed, left, len(ref)) == np.frombuffer(ref, np.uint8)).all(axis=1)
@@ -209,13 +209,13 @@ class ProtobufEngine:
         """Read which message each value is, and go on behind that."""
         code, skip = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
         _typed.indexes(np.ascontiguousarray(place[rows]), np.ascontiguousarray(size[rows]), framed.sources, code, skip)
-        for each in np.unique(code).tolist():
-            those = rows[code == each]
-            path = [] if each < 0 else [each >> (8 * k + 8) & 255 for k in range(each & 255)]
+        for index_code in np.unique(code).tolist():
+            those = rows[code == index_code]
+            path = [] if index_code < 0 else [index_code >> (8 * k + 8) & 255 for k in range(index_code & 255)]
             if path and file.at(path) is not None:
                 entry[those] = self._entry(file, path)
-                place[those] += skip[code == each]
-                size[those] -= skip[code == each]
+                place[those] += skip[code == index_code]
+                size[those] -= skip[code == index_code]
                 continue
             for row in those.tolist():  # as clients of before 2022 wrote them
                 old = plain_indexes(framed.payload(row, _INDEX_BYTES), zigzag=False)
@@ -227,10 +227,10 @@ class ProtobufEngine:
                     entry[row] = self._entry(file, path)
 
     def _entry(self, file: ProtoFile, path: list[int]) -> int:
-        found = file.at(path) if path else None
-        if found is None:
+        message = file.at(path) if path else None
+        if message is None:
             return self._refuse(f"no message {path}" if path else "no indexes of a message")
-        return self._entry_of(found.name)
+        return self._entry_of(message.name)
 
     def _entry_of(self, name: str) -> int:
         return 0 if name == self._message else self._refuse(f"the message is {name}, not {self._message}")
@@ -243,16 +243,16 @@ class ProtobufEngine:
             return None
         raw = named.indexes or framed.payload(row, _INDEX_BYTES)
         if len(raw) > 2 and raw[1] == _REF_NAME and raw[2] == raw[0] - 2:
-            message = file.named(raw[3 : raw[0] + 1].decode("utf-8", "replace"))
+            message = file.find_message(raw[3 : raw[0] + 1].decode("utf-8", "replace"))
             if message is not None:
                 return message.name
         if named.form == "apicurio":
             return None
         for zigzag in (True, False):
             path = plain_indexes(raw, zigzag=zigzag)
-            found = file.at(path[0]) if path is not None else None
-            if found is not None:
-                return found.name
+            nested = file.at(path[0]) if path is not None else None
+            if nested is not None:
+                return nested.name
         return None
 
 
@@ -265,9 +265,9 @@ def _ref(name: str) -> bytes:
 def _first_bytes(framed: Framed, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.uint8]:
     """The first bytes of values, a row each; zeros for one that has fewer."""
     place, size = framed.place[rows], framed.size[rows]
-    found = np.zeros((len(rows), count), np.uint8)
+    first = np.zeros((len(rows), count), np.uint8)
     for source in np.unique(place >> SOURCE_SHIFT).tolist():
         those = np.flatnonzero((place >> SOURCE_SHIFT == source) & (size >= count))
         data = np.frombuffer(framed.sources[source], np.uint8)
-        found[those] = data[(place[those] & SOURCE_MASK)[:, None] + np.arange(count)]
-    return found
+        first[those] = data[(place[those] & SOURCE_MASK)[:, None] + np.arange(count)]
+    return first

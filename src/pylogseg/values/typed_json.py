@@ -58,7 +58,7 @@ class JsonEngine:
             raise RequestError(f"{writer.title} is {writer.type}, but the reader's schema is JSON")
         return 0
 
-    def prepared(self) -> None:
+    def prepare(self) -> None:
         """Nothing depends on the writers."""
 
     def decode(
@@ -67,7 +67,7 @@ class JsonEngine:
         """Return the array, status and position of each value, and by row what is wrong with one."""
         status = np.where(entry < 0, -entry, 0).astype(np.uint8)
         status[framed.size < 0] = _typed.ABSENT
-        array, taken, reasons = self._decoded(framed, status)
+        array, taken, reasons = self._decode_rows(framed, status)
         odd = rows_with(array, _is_large) | (rows_with(array, _is_zero) & ~taken)
         inexact = [row for row in np.flatnonzero(odd).tolist() if is_inexact(framed.payload(row), self._field)]
         if inexact:
@@ -76,14 +76,14 @@ class JsonEngine:
             array = array.take(pa.array(np.arange(len(status)), mask=status == self._mismatch))
         return array, status, np.zeros(len(status), np.int32), reasons
 
-    def _decoded(
+    def _decode_rows(
         self, framed: Framed, status: npt.NDArray[np.uint8]
     ) -> tuple[pa.Array, npt.NDArray[np.bool_], dict[int, str]]:
         """Return the array, which values a kernel made, and what is wrong with others; doubles are the nearest ones."""
-        made, taken = self._columns.decode(framed, status) or (None, np.zeros(len(status), np.bool_))
+        quick, taken = self._columns.decode(framed, status) or (None, np.zeros(len(status), np.bool_))
         count = int(np.count_nonzero(taken))
-        if made is not None and count == np.count_nonzero(status == 0):
-            return made, taken, {}
+        if quick is not None and count == np.count_nonzero(status == 0):
+            return quick, taken, {}
         status[taken] = _typed.ABSENT
         rest, rows = self._by_lines(framed, status)
         status[taken] = 0
@@ -93,7 +93,7 @@ class JsonEngine:
             return rest, taken, reasons
         places = np.where(taken, np.arange(len(status)), -1)
         places[rows] = np.arange(len(rest)) + (len(status) if count else 0)
-        both = pa.concat_arrays([made, rest]) if count else rest
+        both = pa.concat_arrays([quick, rest]) if count else rest
         return both.take(pa.array(places, mask=places < 0)), taken, reasons
 
     def _by_lines(self, framed: Framed, status: npt.NDArray[np.uint8]) -> tuple[pa.Array, npt.NDArray[np.intp]]:
@@ -102,20 +102,20 @@ class JsonEngine:
         block: Any = _json.lines(framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends)
         named = self._columns.parts
         if named.has_any:
-            around, given = (0, 1) if self._is_bare else (5, 2), ends
-            ends = np.empty_like(given)
-            block = _json.with_parts(block, given, *around, named.rows, named.names, ends)
+            around, plain_ends = (0, 1) if self._is_bare else (5, 2), ends
+            ends = np.empty_like(plain_ends)
+            block = _json.with_parts(block, plain_ends, *around, named.rows, named.names, ends)
         lines = _Lines(memoryview(block), ends, np.flatnonzero(np.diff(ends)))
-        if self._unfolded(lines) > framed.room:
+        if self._measure_unfolded(lines) > framed.room:
             if len(status) > 1:
                 raise OverflowError(f"the values unfold to more than {framed.room} bytes: decode fewer at a time")
             status[lines.rows], lines = _typed.TOO_LARGE, lines._replace(rows=lines.rows[:0])
         parts: list[pa.Array] = []
         self._read(lines, status, parts)
-        made = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
-        return made, lines.rows[status[lines.rows] == 0]
+        values = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
+        return values, lines.rows[status[lines.rows] == 0]
 
-    def _unfolded(self, lines: _Lines) -> int:
+    def _measure_unfolded(self, lines: _Lines) -> int:
         """Bytes that values may become: what an object does not have is a null in each of its columns."""
         if not len(lines.rows):
             return 0
@@ -129,7 +129,7 @@ class JsonEngine:
         if not count:
             return
         try:
-            parts.append(self._typed(lines))
+            parts.append(self._read_table(lines))
         except (pa.ArrowException, ValueError):
             if count == 1:
                 status[lines.rows[0]] = self._mismatch
@@ -137,7 +137,7 @@ class JsonEngine:
             self._read(lines._replace(rows=lines.rows[: count // 2]), status, parts)
             self._read(lines._replace(rows=lines.rows[count // 2 :]), status, parts)
 
-    def _typed(self, lines: _Lines) -> pa.Array:
+    def _read_table(self, lines: _Lines) -> pa.Array:
         text = lines.text()
         wanted = pa.schema(list(self.type) if self._is_bare else [pa.field("v", self.type)])
         options = pj.ParseOptions(wanted, unexpected_field_behavior="ignore")
@@ -146,7 +146,7 @@ class JsonEngine:
         if table.num_rows != len(lines.rows):
             raise ValueError("rows are missing")
         if self._is_bare:
-            return pa.StructArray.from_arrays([_one(each) for each in table.columns], fields=list(self.type))
+            return pa.StructArray.from_arrays([_one(column) for column in table.columns], fields=list(self.type))
         return _one(table.column("v"))
 
 
@@ -184,18 +184,18 @@ class JsonTypes:
 
     def field(self, text: str) -> pa.Field:
         whole = self._load(text)
-        return self._typed("value", whole, whole, ())
+        return self._make_field("value", whole, whole, ())
 
     def _load(self, text: str) -> Any:
         try:
-            found = bounded_json.loads(text)
+            schema_value = bounded_json.loads(text)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{self._title} is not a JSON Schema: {json_fault(error)}") from None
-        if not isinstance(found, dict | bool):
+        if not isinstance(schema_value, dict | bool):
             raise RequestError(f"{self._title} is not a JSON Schema: neither an object nor true or false")
-        return found
+        return schema_value
 
-    def _typed(self, name: str, schema: Any, whole: Any, path: tuple[str, ...]) -> pa.Field:
+    def _make_field(self, name: str, schema: Any, whole: Any, path: tuple[str, ...]) -> pa.Field:
         """The field of a part of a schema; `path` has the references that led to it."""
         self._count += 1
         if self._count > MOST_COLUMNS:
@@ -204,27 +204,27 @@ class JsonTypes:
         if not isinstance(schema, dict) or len(path) > 4 * DEEPEST:
             return anything
         if isinstance(schema.get("$ref"), str):
-            return self._referred(name, schema["$ref"], whole, path)
+            return self._follow_reference(name, schema["$ref"], whole, path)
         for word in ("oneOf", "anyOf", "allOf"):
             listed = schema.get(word)
             if isinstance(listed, list) and "properties" not in schema:
-                those = [each for each in listed if not (isinstance(each, dict) and each.get("type") == "null")]
-                return self._typed(name, those[0], whole, (*path, word)) if len(those) == 1 else anything
+                those = [option for option in listed if not (isinstance(option, dict) and option.get("type") == "null")]
+                return self._make_field(name, those[0], whole, (*path, word)) if len(those) == 1 else anything
         kinds = schema.get("type")
-        kinds = [each for each in kinds if each != "null"] or ["null"] if isinstance(kinds, list) else [kinds]
+        kinds = [kind for kind in kinds if kind != "null"] or ["null"] if isinstance(kinds, list) else [kinds]
         if set(kinds) == {"integer", "number"}:
             kinds = ["number"]
         kind = kinds[0] if len(kinds) == 1 else None
         properties, items = schema.get("properties"), schema.get("items")
         if kind in ("object", None) and isinstance(properties, dict) and properties:
             inside = (*path, "properties")
-            fields = [self._typed(each, part, whole, inside) for each, part in properties.items()]
+            fields = [self._make_field(member, part, whole, inside) for member, part in properties.items()]
             return pa.field(name, pa.struct(fields))
         if kind == "array" and isinstance(items, dict):
-            return pa.field(name, pa.list_(self._typed("element", items, whole, (*path, "items"))))
+            return pa.field(name, pa.list_(self._make_field("element", items, whole, (*path, "items"))))
         return pa.field(name, _PLAIN[kind]) if kind in _PLAIN else anything
 
-    def _referred(self, name: str, reference: str, whole: Any, path: tuple[str, ...]) -> pa.Field:
+    def _follow_reference(self, name: str, reference: str, whole: Any, path: tuple[str, ...]) -> pa.Field:
         anything = pa.field(name, pa.string(), metadata=_ANY)
         if path.count(reference) > self._recursion:
             return anything
@@ -233,7 +233,7 @@ class JsonTypes:
             if document not in self._references:
                 return anything
             whole = self._load(self._references[document])
-        found = whole
+        target = whole
         for step in pointer.split("/")[1:]:
-            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-        return self._typed(name, found, whole, (*path, reference))
+            target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
+        return self._make_field(name, target, whole, (*path, reference))

@@ -46,7 +46,7 @@ def mismatch(raw: bytes, field: pa.Field) -> str:
     try:
         text = raw.decode()
         value = json.loads(
-            text, parse_int=_Number, parse_float=_Number, parse_constant=_refused, object_pairs_hook=_Object
+            text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_word, object_pairs_hook=_Object
         )
     except UnicodeDecodeError as error:
         return f"no JSON: not UTF-8, at byte {error.start} of its payload"
@@ -55,7 +55,7 @@ def mismatch(raw: bytes, field: pa.Field) -> str:
         return f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}, at byte {at} of its payload"
     except (ValueError, RecursionError) as error:
         return f"no JSON: {json_fault(error)}"
-    return _found(value, field, "$") or _UNKNOWN
+    return _find_fault(value, field, "$") or _UNKNOWN
 
 
 def is_inexact(raw: bytes, field: pa.Field) -> bool:
@@ -75,51 +75,51 @@ def _double_fault(text: str) -> str | None:
     return None if is_zero else "is too small for a double"
 
 
-def _refused(word: str) -> Any:
+def _refuse_word(word: str) -> Any:
     raise ValueError(f"{word} is not a number")
 
 
-def _found(value: Any, field: pa.Field, path: str) -> str | None:
+def _find_fault(value: Any, field: pa.Field, path: str) -> str | None:
     kind = field.type
     if value is None or (field.metadata or {}).get(ROLE_KEY) == b"json":
         return None
     if pa.types.is_struct(kind):
         if not isinstance(value, _Object):
-            return f"{path}: {_shown(value)} is not an object"
+            return f"{path}: {_shorten(value)} is not an object"
         times = Counter(name for name, _ in value.members)
         for member in kind:
             if times[member.name] > 1:
                 return f"{member_path(path, member.name)}: the object has this name {times[member.name]} times"
         of = {member.name: member for member in kind}
-        inner = (_found(each, of[name], member_path(path, name)) for name, each in value.members if name in of)
-        return next((found for found in inner if found), None)
+        inner = (_find_fault(member, of[name], member_path(path, name)) for name, member in value.members if name in of)
+        return next((fault for fault in inner if fault), None)
     if pa.types.is_list(kind):
         if not isinstance(value, list):
-            return f"{path}: {_shown(value)} is not an array"
-        items = (_found(each, kind.value_field, f"{path}[{i}]") for i, each in enumerate(value))
-        return next((found for found in items if found), None)
+            return f"{path}: {_shorten(value)} is not an array"
+        items = (_find_fault(item, kind.value_field, f"{path}[{i}]") for i, item in enumerate(value))
+        return next((fault for fault in items if fault), None)
     if pa.types.is_null(kind):
-        return f"{path}: {_shown(value)} is not null"
+        return f"{path}: {_shorten(value)} is not null"
     if isinstance(value, _Number) and pa.types.is_integer(kind):
         digits = value.text.removeprefix("-")
         if not digits.isdecimal():
-            return f"{path}: {_shown(value)} is not an integer without a fraction or an exponent"
+            return f"{path}: {_shorten(value)} is not an integer without a fraction or an exponent"
         return (
-            f"{path}: {_shown(value)} does not fit in 64 bits"
+            f"{path}: {_shorten(value)} does not fit in 64 bits"
             if len(digits) > 20 or not -(1 << _BITS) <= int(value.text) < 1 << _BITS
             else None
         )
     if isinstance(value, _Number) and pa.types.is_floating(kind):
         fault = _double_fault(value.text)
-        return None if fault is None else f"{path}: {_shown(value)} {fault}"
+        return None if fault is None else f"{path}: {_shorten(value)} {fault}"
     is_it = (isinstance(value, str), isinstance(value, bool))
     wanted = (pa.types.is_string(kind), pa.types.is_boolean(kind))
     if is_it == wanted and any(is_it):
         return None
-    return f"{path}: {_shown(value)} is not {_WORDS[kind]}"
+    return f"{path}: {_shorten(value)} is not {_WORDS[kind]}"
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, _Object):
         return "an object"
     if isinstance(value, list):

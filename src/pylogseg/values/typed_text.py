@@ -57,7 +57,7 @@ class TypedText:
         for which, decoder in self._of(segment.topic).items():
             batch = record_batch(chunk, schema([which, *decoder.needs]))
             texts, errors = [], dict[int, str]()
-            for first, array, some in _decoded(decoder, batch):
+            for first, array, some in _decode_halving(decoder, batch):
                 texts.append(json_text(array))
                 errors.update((first + row, reason) for row, reason in some.items())
             good = batch.column(which).is_valid().to_numpy(zero_copy_only=False)
@@ -80,7 +80,7 @@ class TypedText:
             self.first = self.first or f"{segment.path}: the {which} of offset {offset}: {reason}"
 
 
-def _decoded(
+def _decode_halving(
     decoder: Decoder | MessageColumn | JsonColumn, batch: pa.RecordBatch, first: int = 0
 ) -> Iterator[tuple[int, pa.Array, dict[int, str]]]:
     """Decode a batch, in parts if it unfolds to too much: yields the first row, the values and the errors of each."""
@@ -90,5 +90,5 @@ def _decoded(
         half = batch.num_rows // 2
         if not half:
             raise
-        yield from _decoded(decoder, batch.slice(0, half), first)
-        yield from _decoded(decoder, batch.slice(half), first + half)
+        yield from _decode_halving(decoder, batch.slice(0, half), first)
+        yield from _decode_halving(decoder, batch.slice(half), first + half)

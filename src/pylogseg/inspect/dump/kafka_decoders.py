@@ -174,7 +174,7 @@ _BY_OPTION: dict[str, Decoder] = {
 
 def texts_of(options: KafkaOptions, columns: RecordColumns, decoder: Decoder) -> tuple[Texts, KafkaFailure | None]:
     """Return what stands behind the metadata of records, and what ends the dump behind them."""
-    from pylogseg.values.internal.message_text import coordinator_texts, dump_texts, joined, text_array, with_texts
+    from pylogseg.values.internal.message_text import coordinator_texts, dump_texts, join_texts, text_array, with_texts
 
     topic = _COORDINATORS.get(options.decoder or "")
     made = None if topic is None else coordinator_texts(topic, columns)
@@ -188,9 +188,9 @@ def texts_of(options: KafkaOptions, columns: RecordColumns, decoder: Decoder) ->
             failure = error
             break
     if made is None:
-        return joined(text_array(texts)), failure
+        return join_texts(text_array(texts)), failure
     array = dump_texts(made) if failure is None else dump_texts(made).slice(0, rows[len(texts)])
-    return joined(with_texts(array, rows[: len(texts)], texts)), failure
+    return join_texts(with_texts(array, rows[: len(texts)], texts)), failure
 
 
 def decoder_of(options: KafkaOptions) -> Decoder | None:

@@ -104,7 +104,7 @@ class Form:
 
     @property
     def _read(self) -> Sequence[str]:
-        return self.columns if self.typed is None else self.typed.needed()
+        return self.columns if self.typed is None else self.typed.list_needed_columns()
 
     def batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         batch = arrow.record_batch(chunk, arrow.schema(self._read))

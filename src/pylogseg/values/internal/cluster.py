@@ -95,7 +95,7 @@ class ClusterMetadata:
             {key: tuple(fields["replicas"]) for key, fields in image.partitions.items()},
             {key: tuple(fields["directories"]) for key, fields in image.partitions.items() if fields["directories"]},
             image.configs,
-            {key: _known(fields) for key, fields in image.partitions.items()},
+            {key: _convert_partition(fields) for key, fields in image.partitions.items()},
             image.offset,
             image.time_ms,
             image.seen_ms | {node: image.time_ms for node, fields in image.brokers.items() if not fields["fenced"]},
@@ -144,7 +144,7 @@ class ClusterMetadata:
         return {**self.configs.get((BROKER_RESOURCE, ""), {}), **self.configs.get((BROKER_RESOURCE, node_id), {})}
 
 
-def _known(fields: dict[str, Any]) -> Known:
+def _convert_partition(fields: dict[str, Any]) -> Known:
     lists = (fields.get(name) or () for name in ("isr", "eligibleLeaderReplicas", "lastKnownElr"))
     return Known(fields["leader"], fields["leaderEpoch"], *map(tuple, lists))
 
@@ -154,7 +154,7 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
 
     A log directory without a metadata log takes that of another one of the same cluster.
     """
-    found: dict[str, ClusterMetadata] = {}
+    clusters: dict[str, ClusterMetadata] = {}
     notes: list[str] = []
     by_cluster: dict[str, ClusterMetadata] = {}
     chosen = [log_dir for log_dir in disk.log_dirs if not isinstance(log_dir.files, RemoteFiles)]
@@ -164,15 +164,15 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
             continue
         of = logs[0].path if isinstance(log_dir.files, LocalFiles) else logs[0]  # that of a broker may have gone on
         try:
-            found[log_dir.path] = metadata = ClusterMetadata.read(of)
+            clusters[log_dir.path] = metadata = ClusterMetadata.read(of)
             by_cluster.setdefault(cluster_id_of(log_dir.path, log_dir.files) or logs[0].path, metadata)
         except (CorruptionError, StorageError) as error:
             notes.append(f"what the metadata of the cluster says of topics: {error}")
     for log_dir in chosen:
         same = by_cluster.get(cluster_id_of(log_dir.path, log_dir.files) or "")
         if same is not None:
-            found.setdefault(log_dir.path, same)
-    return found, notes
+            clusters.setdefault(log_dir.path, same)
+    return clusters, notes
 
 
 def fallbacks_of(clusters: Mapping[str, ClusterMetadata]) -> list[str]:

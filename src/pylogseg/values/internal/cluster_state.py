@@ -109,11 +109,11 @@ class ClusterState:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return one of the tables as dictionaries, with times in milliseconds since 1970."""
-        found = self.table(name)
-        for i, field in enumerate(found.schema):
+        table = self.table(name)
+        for i, field in enumerate(table.schema):
             if pa.types.is_timestamp(field.type):
-                found = found.set_column(i, field.name, found.column(i).cast(pa.int64()))
-        rows: list[dict[str, Any]] = found.to_pylist()
+                table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
+        rows: list[dict[str, Any]] = table.to_pylist()
         return rows
 
     def ends(self, topic: str, partition: int) -> int | None:
@@ -186,20 +186,20 @@ class ClusterState:
 
     @cached_property
     def _records(self) -> GroupRecords:
-        found = GroupRecords.read(self._disk, self._cut_off, self.notes)
-        return found
+        records = GroupRecords.read(self._disk, self._cut_off, self.notes)
+        return records
 
     @cached_property
     def _groups(self) -> dict[str, Group]:
         return groups_of(self._records, topic_names(self._records) | (self._image.topics if self._image else {}))
 
     def _offset_counts(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for number in (0, 1):
             if number in self._records.tables:
                 counted = pc.value_counts(self._records.tables[number]["group"])
-                found.update({row["values"]: row["counts"] for row in counted.to_pylist()})
-        return found
+                totals.update({row["values"]: row["counts"] for row in counted.to_pylist()})
+        return totals
 
     @cached_property
     def _group_offsets(self) -> pa.Table:

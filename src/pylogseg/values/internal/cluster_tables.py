@@ -29,7 +29,7 @@ def cluster_table(name: str, image: Image, *, show_secrets: bool = False) -> pa.
     return state_table(_ROWS[name](image, show_secrets), CLUSTER_TABLES[name])
 
 
-def _known(names: dict[int, str], number: int) -> str:
+def _label(names: dict[int, str], number: int) -> str:
     return names.get(number, f"UNKNOWN({number})")
 
 
@@ -68,7 +68,7 @@ def _partitions(image: Image, _: bool) -> Iterator[_Row]:
             "removing": fields["removingReplicas"],
             "elr": fields["eligibleLeaderReplicas"] or [],
             "lastKnownElr": fields["lastKnownElr"] or [],
-            "directories": [_DIRECTORIES.get(each, each) for each in fields["directories"]],
+            "directories": [_DIRECTORIES.get(directory, directory) for directory in fields["directories"]],
             "isRecovering": fields["leaderRecoveryState"] == 1,
         }
 
@@ -78,7 +78,7 @@ def _configs(image: Image, show_secrets: bool) -> Iterator[_Row]:
         for name in sorted(settings):
             secret = is_secret(kind, name)
             yield {
-                "resourceType": _known(RESOURCES, kind),
+                "resourceType": _label(RESOURCES, kind),
                 "resource": resource,
                 "name": name,
                 "value": MASK if secret and not show_secrets else settings[name],
@@ -88,8 +88,8 @@ def _configs(image: Image, show_secrets: bool) -> Iterator[_Row]:
 
 def _endpoints(listed: Iterable[_Row]) -> list[str]:
     return [
-        f"{each['name']}://{each['host']}:{each['port']} ({_known(_PROTOCOLS, each['securityProtocol'])})"
-        for each in listed
+        f"{host['name']}://{host['host']}:{host['port']} ({_label(_PROTOCOLS, host['securityProtocol'])})"
+        for host in listed
     ]
 
 
@@ -107,8 +107,8 @@ def _brokers(image: Image, _: bool) -> Iterator[_Row]:
             "logDirs": broker["logDirs"],
             "cordonedLogDirs": broker["cordonedLogDirs"] or [],
             "features": [
-                f"{each['name']}={each['minSupportedVersion']}-{each['maxSupportedVersion']}"
-                for each in broker["features"]
+                f"{feature['name']}={feature['minSupportedVersion']}-{feature['maxSupportedVersion']}"
+                for feature in broker["features"]
             ],
         }
 
@@ -117,13 +117,13 @@ def _acls(image: Image, _: bool) -> Iterator[_Row]:
     for acl_id, acl in sorted(image.acls.items()):
         yield {
             "id": acl_id,
-            "resourceType": _known(_ACL_RESOURCES, acl["resourceType"]),
+            "resourceType": _label(_ACL_RESOURCES, acl["resourceType"]),
             "resource": acl["resourceName"],
-            "patternType": _known(_PATTERNS, acl["patternType"]),
+            "patternType": _label(_PATTERNS, acl["patternType"]),
             "principal": acl["principal"],
             "host": acl["host"],
-            "operation": _known(_OPERATIONS, acl["operation"]),
-            "permission": _known(_PERMISSIONS, acl["permissionType"]),
+            "operation": _label(_OPERATIONS, acl["operation"]),
+            "permission": _label(_PERMISSIONS, acl["permissionType"]),
         }
 
 
@@ -147,7 +147,7 @@ def _quotas(image: Image, _: bool) -> Iterator[_Row]:
 def _users(image: Image, show_secrets: bool) -> Iterator[_Row]:
     for (name, mechanism), fields in sorted(image.users.items()):
         secrets = {key: fields[key].hex() if show_secrets else MASK for key in ("salt", "storedKey", "serverKey")}
-        yield {"user": name, "mechanism": _known(_MECHANISMS, mechanism), "iterations": fields["iterations"]} | secrets
+        yield {"user": name, "mechanism": _label(_MECHANISMS, mechanism), "iterations": fields["iterations"]} | secrets
 
 
 def _features(image: Image, _: bool) -> Iterator[_Row]:

@@ -40,11 +40,11 @@ def connector_table(disk: Disk, cut_off: CutOff, notes: Notes, *, show_secrets: 
         offsets[name].append({"partition": json.dumps(partition), "offset": json.dumps(record.value)})
     rows = []
     for topic in topics["config"]:
-        found = {record.key: record for record in _last(disk, [topic], cut_off, notes)}
-        for key, record in found.items():
+        records = {record.key: record for record in _last(disk, [topic], cut_off, notes)}
+        for key, record in records.items():
             if key.startswith("connector-"):
                 name = key.removeprefix("connector-")
-                rows.append(_row(name, record, found, statuses, offsets[name], show_secrets))
+                rows.append(_row(name, record, records, statuses, offsets[name], show_secrets))
     rows.sort(key=lambda row: (row["configTopic"], row["connector"]))
     return state_table(rows, CONNECTORS)
 
@@ -92,12 +92,12 @@ def _of(record: _Record | None, name: str, default: Any = None) -> Any:
 
 
 def _topics(disk: Disk) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {kind: [] for kind in KEYS}
+    topics: dict[str, list[str]] = {kind: [] for kind in KEYS}
     for topic in sorted(disk.topics):
         kind = None if topic.startswith("__") else kind_of(_first_keys(disk, topic))
         if kind is not None:
-            found[kind].append(topic)
-    return found
+            topics[kind].append(topic)
+    return topics
 
 
 def _first_keys(disk: Disk, topic: str) -> list[str | None]:

@@ -59,16 +59,16 @@ class GroupRecords:
         for log in newest_replicas(disk, TOPIC, notes):
             keyed = KeyedLog(log, cut_off, notes)
             gone = _Tombstones()
-            typed = typed_records(TOPIC, gone.noted(keyed.last_of_each_key(tombstones=True)))
-            emptied |= dict.fromkeys(gone.emptied(), int(log.name.rpartition("-")[2]))
+            typed = typed_records(TOPIC, gone.note_tombstones(keyed.last_of_each_key(tombstones=True)))
+            emptied |= dict.fromkeys(gone.list_emptied(), int(log.name.rpartition("-")[2]))
             for number, table in typed.tables.items():
                 parts[number].append(table)
             waiting = typed_records(TOPIC, keyed.pending())
             if _OFFSET in waiting.tables:
                 pending += _still_pending(keyed, waiting.tables[_OFFSET].to_pylist())
-            for each in (typed, waiting):
-                notes.add_typed(log.name, each)
-        return cls({number: pa.concat_tables(found) for number, found in parts.items()}, pending, emptied)
+            for records_of_log in (typed, waiting):
+                notes.add_typed(log.name, records_of_log)
+        return cls({number: pa.concat_tables(tables) for number, tables in parts.items()}, pending, emptied)
 
     def rows(self, numbers: int | Iterable[int]) -> Iterator[tuple[int, _Row]]:
         """Yield the records of some types, with their types."""
@@ -85,7 +85,7 @@ class _Tombstones:
         self._offsets: dict[str, int] = {}
         self._groups: dict[str, int] = {}
 
-    def noted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    def note_tombstones(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Pass on chunks, and note the tombstones in them."""
         for chunk in chunks:
             columns = chunk.columns
@@ -108,7 +108,7 @@ class _Tombstones:
                 if name is not None:
                     into[name] = max(into.get(name, -1), offset)
 
-    def emptied(self) -> list[str]:
+    def list_emptied(self) -> list[str]:
         """Groups that lost offsets, and were not deleted since."""
         return [name for name, offset in self._offsets.items() if offset > self._groups.get(name, -1)]
 
@@ -126,7 +126,7 @@ def _still_pending(keyed: KeyedLog, rows: list[_Row]) -> list[_Row]:
 def typed_tombstones(keyed: KeyedLog) -> list[_Row]:
     """Offsets that were removed: keys of commits whose last record is a tombstone."""
     key = message("OffsetCommitKey")
-    found = []
+    tombstones = []
     for columns, _ in keyed.last_of_each_key(tombstones=True):
         for i, size in enumerate(columns.value_size.tolist()):
             raw = columns.key(i)
@@ -135,8 +135,8 @@ def typed_tombstones(keyed: KeyedLog) -> list[_Row]:
                     fields, _ = decode_message(key, 0, raw, 2)
                 except MalformedError:
                     continue  # counted where values are read
-                found.append(fields | {"recordOffset": int(columns.offset[i])})
-    return found
+                tombstones.append(fields | {"recordOffset": int(columns.offset[i])})
+    return tombstones
 
 
 @dataclass
@@ -189,15 +189,15 @@ def groups_of(records: GroupRecords, topics: Mapping[str, str]) -> dict[str, Gro
     for number, row in records.rows(_MEMBERS):
         _member(_group(groups, row, row["groupId"], _MEMBERS[number]), number, row)
     for number, row in records.rows((*_TARGETS, *_CURRENT)):
-        _assigned(groups, number, row, topics)
+        _set_assignment(groups, number, row, topics)
     return groups
 
 
 def _group(groups: dict[str, Group], row: _Row, name: str, kind: str = "") -> Group:
-    found = groups.setdefault(name, Group(name, partition=row["internalPartition"]))
+    group = groups.setdefault(name, Group(name, partition=row["internalPartition"]))
     if kind:
-        found.type, found.is_known, found.protocol_type = kind, True, kind.lower()
-    return found
+        group.type, group.is_known, group.protocol_type = kind, True, kind.lower()
+    return group
 
 
 def _epochs(groups: dict[str, Group], records: GroupRecords) -> None:
@@ -243,23 +243,23 @@ def _consumer_protocol(name: str, protocol_type: str, raw: bytes) -> _Row | None
 
 def consumer_topics(protocol_type: str, raw: bytes) -> list[str] | None:
     """The topics that a classic member subscribes to; None where the protocol is not that of consumers."""
-    found = _consumer_protocol("ConsumerProtocolSubscription", protocol_type, raw)
-    return None if found is None else found["topics"]
+    subscription = _consumer_protocol("ConsumerProtocolSubscription", protocol_type, raw)
+    return None if subscription is None else subscription["topics"]
 
 
 def consumer_partitions(protocol_type: str, raw: bytes) -> list[_Row] | None:
     """The partitions of a classic member; None where the protocol is not that of consumers."""
-    found = _consumer_protocol("ConsumerProtocolAssignment", protocol_type, raw)
+    parts = _consumer_protocol("ConsumerProtocolAssignment", protocol_type, raw)
     return (
-        None if found is None else _by_topic((row["topic"], row["partitions"]) for row in found["assignedPartitions"])
+        None if parts is None else _by_topic((row["topic"], row["partitions"]) for row in parts["assignedPartitions"])
     )
 
 
 def _by_topic(pairs: Iterable[tuple[str, list[int]]]) -> list[_Row]:
-    found: dict[str, list[int]] = defaultdict(list)
+    partitions_of: dict[str, list[int]] = defaultdict(list)
     for topic, partitions in pairs:
-        found[topic] += partitions
-    return [{"topic": topic, "partitions": sorted(found[topic])} for topic in sorted(found)]
+        partitions_of[topic] += partitions
+    return [{"topic": topic, "partitions": sorted(partitions_of[topic])} for topic in sorted(partitions_of)]
 
 
 def _member(group: Group, number: int, row: _Row) -> None:
@@ -281,7 +281,7 @@ def _member(group: Group, number: int, row: _Row) -> None:
         group.assignors[row["serverAssignor"]] += 1
 
 
-def _assigned(groups: dict[str, Group], number: int, row: _Row, topics: Mapping[str, str]) -> None:
+def _set_assignment(groups: dict[str, Group], number: int, row: _Row, topics: Mapping[str, str]) -> None:
     group = groups.get(row["groupId"])
     member = None if group is None else group.members.get(row["memberId"])
     if group is None or member is None:

@@ -199,28 +199,28 @@ class Image:
         control = columns.batches.is_control[columns.batch]
         head = heads(columns.value_place, columns.value_size, columns.sources, framed=True)
         number = np.where(control, -1, head.number)
-        known = numbered("metadata", "metadata")
+        types = numbered("metadata", "metadata")
         in_bulk = self._pending is None and not any(
-            known[each].name in _IN_ORDER for each in np.unique(number).tolist() if each in known
+            types[n].name in _IN_ORDER for n in np.unique(number).tolist() if n in types
         )
         first = self._changes.tick(len(columns))
         left = np.ones(len(columns), np.bool_)
         steps: list[tuple[int, Callable[[Image, _Fields], Any], _Fields]] = []
-        for each in np.unique(number).tolist() if in_bulk else ():
-            rows = np.flatnonzero(number == each)
-            if self._only and each in known and known[each].name not in self._only:
+        for code in np.unique(number).tolist() if in_bulk else ():
+            rows = np.flatnonzero(number == code)
+            if self._only and code in types and types[code].name not in self._only:
                 left[rows] = False
                 continue
-            found = _decoded(known[each], columns, head, rows) if each in known else None
-            if found is None:  # one of them cannot be decoded: then each is looked at for itself
+            decoded = _decode_rows(types[code], columns, head, rows) if code in types else None
+            if decoded is None:  # one of them cannot be decoded: then each is looked at for itself
                 continue
             left[rows] = False
-            name = known[each].name
+            name = types[code].name
             if name == "PartitionChangeRecord":
-                self._changes.add(found, first + rows)
+                self._changes.add(decoded, first + rows)
             elif name in _APPLY:
                 apply = _APPLY[name]
-                steps += [(row, apply, fields) for row, fields in zip(rows.tolist(), rows_of(found), strict=True)]
+                steps += [(row, apply, fields) for row, fields in zip(rows.tolist(), rows_of(decoded), strict=True)]
         for row in np.flatnonzero(left).tolist():
             self.time_ms = int(columns.timestamp[row])
             if control[row]:
@@ -261,12 +261,12 @@ class Image:
 
     def unread(self, names: Iterable[str] = ()) -> dict[str, int]:
         """Records that were left out, and how often: of some messages, or of all, that a newer Kafka wrote."""
-        known, wanted, found = numbered("metadata", "metadata"), set(names), {}
+        types, wanted, unread = numbered("metadata", "metadata"), set(names), {}
         for (number, version), count in sorted(self.unknown.items()):
-            name = known[number].name if number in known else f"type {number}"
+            name = types[number].name if number in types else f"type {number}"
             if not wanted or name in wanted:
-                found[f"records of {name}, version {version}, which a newer Kafka wrote"] = count
-        return found
+                unread[f"records of {name}, version {version}, which a newer Kafka wrote"] = count
+        return unread
 
     def apply(self, record: Part) -> None:
         """Apply a record; those of a transaction when it ends."""
@@ -280,20 +280,20 @@ class Image:
             self._pending = None
         elif name == "EndTransactionRecord":
             pending, self._pending = self._pending, None
-            for each in pending or ():
-                self.apply(each)
+            for part in pending or ():
+                self.apply(part)
         elif self._pending is not None:
             self._pending.append(record)
         elif name in _APPLY:
             _APPLY[name](self, record.fields)
 
 
-def _decoded(of: Message, columns: RecordColumns, head: Heads, rows: npt.NDArray[np.intp]) -> Decoded | None:
+def _decode_rows(of: Message, columns: RecordColumns, head: Heads, rows: npt.NDArray[np.intp]) -> Decoded | None:
     """Records of one type; None if one of them cannot be decoded."""
     skip = head.skip[rows]
     place, size = columns.value_place[rows] + skip, columns.value_size[rows] - skip
-    found = decode_columns(of.name, head.version[rows].astype(np.int16), place, size, columns.sources)
-    return None if found.status.any() else found
+    decoded = decode_columns(of.name, head.version[rows].astype(np.int16), place, size, columns.sources)
+    return None if decoded.status.any() else decoded
 
 
 def _nothing(image: Image, fields: _Fields) -> None:
@@ -306,12 +306,12 @@ def _alone(of: Segment | Partition) -> Disk:
 
 def _snapshots(partition: Partition, end_offset: int | None) -> list[tuple[int, int, Segment]]:
     """Offset, epoch and file of the snapshots up to an offset, the newest first."""
-    found = [
+    snapshots = [
         (name.offset or 0, name.epoch or 0, Segment(partition.files, other.path, 0, other.size, -1, True))
         for other in partition.others
         if (name := other.name).kind is FileKind.KRAFT_SNAPSHOT and name.is_live
     ]
-    below = [row for row in found if end_offset is None or row[0] <= end_offset]
+    below = [row for row in snapshots if end_offset is None or row[0] <= end_offset]
     return sorted(below, key=lambda row: row[:2], reverse=True)
 
 
@@ -402,20 +402,20 @@ def _partition(image: Image, fields: _Fields) -> None:
 
 def _change_partition(image: Image, fields: _Fields) -> None:
     key = fields["topicId"], fields["partitionId"]
-    found = image.partitions.get(key)
-    if found is None:
-        found = image.partitions[key] = _unknown_partition(key)
+    state = image.partitions.get(key)
+    if state is None:
+        state = image.partitions[key] = _unknown_partition(key)
     for name in LISTS:
         if fields[name] is not None:
-            found[name] = fields[name]
+            state[name] = fields[name]
     if fields["replicas"] is not None and fields["directories"] is None:
-        found["directories"] = []
+        state["directories"] = []
     if fields["leader"] != SAME_LEADER:
-        found["leader"] = fields["leader"]
-        found["leaderEpoch"] += 1
+        state["leader"] = fields["leader"]
+        state["leaderEpoch"] += 1
     if fields["leaderRecoveryState"] != SAME_STATE:
-        found["leaderRecoveryState"] = fields["leaderRecoveryState"]
-    found["partitionEpoch"] += 1
+        state["leaderRecoveryState"] = fields["leaderRecoveryState"]
+    state["partitionEpoch"] += 1
 
 
 def _unknown_partition(key: Key) -> _Fields:
@@ -427,9 +427,9 @@ def _unknown_partition(key: Key) -> _Fields:
 
 def _clear_elr(image: Image, fields: _Fields) -> None:
     topic_id = image.topic_ids.get(fields["topicName"])
-    for (of, _), found in image.partitions.items():
+    for (of, _), state in image.partitions.items():
         if not fields["topicName"] or of == topic_id:
-            found["eligibleLeaderReplicas"], found["lastKnownElr"] = [], []
+            state["eligibleLeaderReplicas"], state["lastKnownElr"] = [], []
 
 
 def _config(image: Image, fields: _Fields) -> None:

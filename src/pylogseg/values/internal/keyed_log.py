@@ -37,14 +37,14 @@ def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
             by_number.setdefault(partition.partition, []).append(partition)
         elif partition.topic == topic and partition.error is not None:
             notes.add_damage(f"{partition.path}: {partition.error}")
-    found = []
+    newest = []
     for number in sorted(by_number):
-        copies = [logs_of(Disk((), (each,), is_named=True))[0] for each in by_number[number]]
+        copies = [logs_of(Disk((), (copy,), is_named=True))[0] for copy in by_number[number]]
         best = max(copies, key=lambda log: log.log_end_offset) if len(copies) > 1 else copies[0]
         if len(copies) > 1:
             notes.append(f"{best.name} lies in {len(copies)} folders: {best.path} is read, which goes furthest")
-        found.append(best)
-    return found
+        newest.append(best)
+    return newest
 
 
 @dataclass

@@ -69,7 +69,7 @@ def lags_of(log: LogFiles, end_offset: int, offsets: Sequence[int]) -> list[Lag]
     wanted = sorted({max(offset, log.log_start_offset) for offset in offsets})
     if not wanted:
         return []
-    found: dict[int, _Span] = {}
+    spans: dict[int, _Span] = {}
     records = size = 0
     tail: tuple[int, int] | None = None
     for window in windows_between(log.segments, wanted[0], end_offset, crc=False):
@@ -81,19 +81,19 @@ def lags_of(log: LogFiles, end_offset: int, offsets: Sequence[int]) -> list[Lag]
         before, before_bytes = records + np.cumsum(counts) - counts, size + np.cumsum(rows.size) - rows.size
         last = np.maximum.accumulate(rows.last_offset)
         for offset in wanted:
-            if offset in found or offset > last[-1]:
+            if offset in spans or offset > last[-1]:
                 continue
             at = int(np.searchsorted(last, offset))
             base, stop = int(rows.base_offset[at]), int(rows.last_offset[at])
             is_dense = bool(rows.is_control[at]) or stop - base + 1 == counts[at]
-            found[offset] = _Span(int(before[at]), int(before_bytes[at]), base, stop, is_dense)
+            spans[offset] = _Span(int(before[at]), int(before_bytes[at]), base, stop, is_dense)
         records, size = records + int(counts.sum()), size + int(rows.size.sum())
         data = np.flatnonzero(counts > 0)
         if len(data):
             tail = int(rows.base_offset[data[-1]]), int(rows.last_offset[data[-1]]) + 1
     newest = None if tail is None else _last_timestamp(log, tail[0], min(tail[1], end_offset))
-    made = {offset: _lag(log, offset, found.get(offset), (records, size, newest), end_offset) for offset in wanted}
-    return [made[max(offset, log.log_start_offset)] for offset in offsets]
+    lags = {offset: _lag(log, offset, spans.get(offset), (records, size, newest), end_offset) for offset in wanted}
+    return [lags[max(offset, log.log_start_offset)] for offset in offsets]
 
 
 def _lag(log: LogFiles, offset: int, span: _Span | None, total: tuple[int, int, int | None], end: int) -> Lag:
@@ -122,10 +122,10 @@ def _count(log: LogFiles, first: int, end: int) -> int:
 
 
 def _last_timestamp(log: LogFiles, first: int, end: int) -> int | None:
-    found = None
+    timestamp = None
     for columns, _ in log.chunks(first, end, LENIENT.start()):
-        found = int(columns.timestamp[-1]) if len(columns) else found
-    return found
+        timestamp = int(columns.timestamp[-1]) if len(columns) else timestamp
+    return timestamp
 
 
 # ---- of one offset, by a batch ----
@@ -145,12 +145,12 @@ def first_unread(
     if offset > end:
         return Unread(None, f"{ABOVE_END}, {end}")
     start = log.log_start_offset
-    found, why = _first_record(log, max(offset, start), end, most_bytes, [] if read is None else read)
+    timestamp, why = _first_record(log, max(offset, start), end, most_bytes, [] if read is None else read)
     if offset < start:
         why = f"records below {start}, the start of the log, were deleted"
-    elif found is not None and found < 0:
+    elif timestamp is not None and timestamp < 0:
         why = why or "the record has no timestamp"
-    return Unread(None if found is None or found < 0 else found, why)
+    return Unread(None if timestamp is None or timestamp < 0 else timestamp, why)
 
 
 def _first_record(log: LogFiles, at: int, end: int, most_bytes: int, read: list[int]) -> tuple[int | None, str]:
@@ -188,6 +188,6 @@ def newest_timestamp(log: LogFiles, end: int) -> int | None:
             rows = window.batches
             data = rows[(rows.base_offset < end) & ~rows.is_control & (rows.rows["count"] != 0)]
             if len(data):
-                found = _last_timestamp(log, int(data.base_offset[-1]), min(int(data.last_offset[-1]) + 1, end))
-                return None if found is None or found < 0 else found
+                timestamp = _last_timestamp(log, int(data.base_offset[-1]), min(int(data.last_offset[-1]) + 1, end))
+                return None if timestamp is None or timestamp < 0 else timestamp
     return None

@@ -48,22 +48,22 @@ def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds)
     by_partition: dict[tuple[str, int], list[_Row]] = {}
     for row in rows:
         by_partition.setdefault((row["topic"], row["partition"]), []).append(row)
-    found: list[_Row] = []
+    mapped: list[_Row] = []
     gaps: list[str] = []
     for (topic, partition), listed in sorted(by_partition.items()):
         logs = here.log(topic, partition), there.log(topic, partition)
         ends = here.of(topic, partition).end, there.of(topic, partition).end
         if logs[0] is None or logs[1] is None or ends[0] is None or ends[1] is None:
             where = "this directory" if logs[0] is None else "the other directory"
-            found += [row | _failed(f"the partition is not in {where}") for row in listed]
+            mapped += [row | _refuse(f"the partition is not in {where}") for row in listed]
             continue
         sides = _Side(logs[0], ends[0], gaps), _Side(logs[1], ends[1], gaps)
         answers = _map_partition({row["offset"] for row in listed if not row["stale"]}, *sides)
-        stale = _failed(_STALE)
+        stale = _refuse(_STALE)
         place = {"mappedTopic": topic, "mappedPartition": partition}
-        found += [row | place | (stale if row["stale"] else answers[row["offset"]]) for row in listed]
-    found.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
-    return found, list(dict.fromkeys(gaps))
+        mapped += [row | place | (stale if row["stale"] else answers[row["offset"]]) for row in listed]
+    mapped.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
+    return mapped, list(dict.fromkeys(gaps))
 
 
 def map_by_runs(rows: Iterable[_Row], runs: Mapping[tuple[str, int], MirrorRuns]) -> list[_Row]:
@@ -73,21 +73,21 @@ def map_by_runs(rows: Iterable[_Row], runs: Mapping[tuple[str, int], MirrorRuns]
 
 def _by_runs(row: _Row, runs: MirrorRuns | None) -> _Row:
     if row["stale"]:
-        return _failed(_STALE)
+        return _refuse(_STALE)
     if runs is None:
-        return _failed("the map has no such partition")
+        return _refuse("the map has no such partition")
     offset = runs.translate(row["offset"])
     if offset is None:
-        return _failed(f"the map ends at offset {int(runs.runs['last'][-1])}: the mirror has no record behind it yet")
+        return _refuse(f"the map ends at offset {int(runs.runs['last'][-1])}: the mirror has no record behind it yet")
     topic, _, number = runs.target.rpartition("-")
-    return _done(offset) | {"mappedTopic": topic, "mappedPartition": int(number)}
+    return _answer(offset) | {"mappedTopic": topic, "mappedPartition": int(number)}
 
 
-def _failed(reason: str) -> _Row:
+def _refuse(reason: str) -> _Row:
     return {"mappedOffset": None, "reason": reason}
 
 
-def _done(offset: int) -> _Row:
+def _answer(offset: int) -> _Row:
     return {"mappedOffset": offset, "reason": None}
 
 
@@ -126,16 +126,16 @@ class _Side:
         return following, preceding
 
     def offsets_of(self, wanted: set[Identity]) -> dict[Identity, list[int]]:
-        found: dict[Identity, list[int]] = {record: [] for record in wanted}
+        offsets: dict[Identity, list[int]] = {record: [] for record in wanted}
         times = np.array(sorted({record.timestamp for record in wanted}), np.int64)
         if not len(times):
-            return found
+            return offsets
         for columns in self.read(self.start, self.end, (int(times[0]), int(times[-1]))):
             for i in np.flatnonzero(np.isin(columns.timestamp, times)).tolist():
                 record = identity_of(columns, i)
-                if record in found:
-                    found[record].append(int(columns.offset[i]))
-        return found
+                if record in offsets:
+                    offsets[record].append(int(columns.offset[i]))
+        return offsets
 
 
 def identity_of(columns: RecordColumns, i: int) -> Identity:
@@ -148,7 +148,7 @@ def identity_of(columns: RecordColumns, i: int) -> Identity:
 
 def _map_partition(offsets: set[int], here: _Side, there: _Side) -> dict[int, _Row]:
     around = {offset: here.around(offset) for offset in offsets}
-    wanted = {each[1] for pair in around.values() for each in pair if each is not None}
+    wanted = {record[1] for pair in around.values() for record in pair if record is not None}
     ours, theirs = here.offsets_of(wanted), there.offsets_of(wanted)
 
     def place(at: _Placed | None) -> tuple[int | None, str]:
@@ -161,15 +161,15 @@ def _map_partition(offsets: set[int], here: _Side, there: _Side) -> dict[int, _R
             return copies[mine.index(at[0])], ""
         return None, f"that of offset {at[0]} is here {len(mine)} times, there {len(copies)} times"
 
-    found = {}
+    rows = {}
     for offset, pair in around.items():
         (following, why_not), (preceding, why_not_before) = map(place, pair)
         if following is not None:
-            found[offset] = _done(following)
+            rows[offset] = _answer(following)
         elif preceding is not None:
-            found[offset] = _done(preceding + 1)
+            rows[offset] = _answer(preceding + 1)
         elif pair == (None, None):
-            found[offset] = _failed("the partition has no records to go by")
+            rows[offset] = _refuse("the partition has no records to go by")
         else:
-            found[offset] = _failed(f"next record: {why_not}; record before: {why_not_before}")
-    return found
+            rows[offset] = _refuse(f"next record: {why_not}; record before: {why_not_before}")
+    return rows

@@ -85,12 +85,12 @@ def _array(column: Column, nodes: list[Any], count: int, mask: npt.NDArray[np.bo
         return pa.Array.from_buffers(kind, count, [bits, packed], nulls)
     if column.type in _NUMBERS:
         return pa.Array.from_buffers(kind, count, [bits, pa.py_buffer(data)], nulls)
-    made = pa.Array.from_buffers(kind, count, [bits, pa.py_buffer(ends), pa.py_buffer(data)], nulls)
+    strings = pa.Array.from_buffers(kind, count, [bits, pa.py_buffer(ends), pa.py_buffer(data)], nulls)
     is_ascii = column.type != "string" or np.frombuffer(data, np.int8).min(initial=0) >= 0
-    return made if is_ascii else _checked(made)
+    return strings if is_ascii else _replace_invalid(strings)
 
 
-def _checked(text: pa.Array) -> pa.Array:
+def _replace_invalid(text: pa.Array) -> pa.Array:
     """Text as it is, or with U+FFFD for what is no UTF-8: Kafka reads it so."""
     try:
         text.validate(full=True)
@@ -112,8 +112,8 @@ def decode_binary(name: str, values: pa.Array, version: int) -> tuple[pa.StructA
     decoded = decode_columns(name, np.full(len(size), version, np.int16), place, size, (source,))
     arrays = message_arrays(decoded)
     bits, nulls = _bits(decoded.status == 0)
-    made = pa.Array.from_buffers(message_type(name), len(size), [bits], nulls, children=list(arrays.values()))
-    return made, decoded.status
+    structs = pa.Array.from_buffers(message_type(name), len(size), [bits], nulls, children=list(arrays.values()))
+    return structs, decoded.status
 
 
 def spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
@@ -137,11 +137,11 @@ def with_payloads(columns: RecordColumns, which: str, texts: pa.Array) -> Record
     start, sizes, source = spans(texts)
     there = sizes >= 0
     place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
-    made: dict[str, Any] = {
+    payloads: dict[str, Any] = {
         f"{which}_place": np.where(there, start | (len(columns.sources) << SOURCE_SHIFT), place),
         f"{which}_size": np.where(there, sizes, size).astype(np.int32),
     }
-    columns = replace(columns, sources=(*columns.sources, source), **made)
+    columns = replace(columns, sources=(*columns.sources, source), **payloads)
     return replace(columns, key_view=None, value_view=None, keys=None, values=None)
 
 
@@ -174,7 +174,7 @@ class TypedRecords(NamedTuple):
 def typed_records(topic: str, chunks: Iterable[Chunk]) -> TypedRecords:
     """Decode records of a coordinator's topic into a table for each type; tombstones are left out."""
     parts: dict[int, list[pa.Table]] = {}
-    found = TypedRecords({}, Counter(), {})
+    records = TypedRecords({}, Counter(), {})
     keys, values = (numbered(HOMES[topic], f"coordinator-{what}") for what in ("key", "value"))
     for chunk in chunks:
         columns = chunk.columns
@@ -186,14 +186,14 @@ def typed_records(topic: str, chunks: Iterable[Chunk]) -> TypedRecords:
             if number not in keys or number not in values:
                 offsets = columns.offset[rows]
                 if number < 0:
-                    found.add_damage("the key has no type", chunk, offsets)
+                    records.add_damage("the key has no type", chunk, offsets)
                 else:
-                    found.left_out[f"records of unknown type {number}"] += len(offsets)
+                    records.left_out[f"records of unknown type {number}"] += len(offsets)
                 continue
-            made = _typed(chunk, columns, rows, (keys[number], head), (values[number], version), found)
-            parts.setdefault(number, []).append(made)
-    found.tables.update({number: pa.concat_tables(parts[number]) for number in sorted(parts)})
-    return found
+            table = _decode_type(chunk, columns, rows, (keys[number], head), (values[number], version), records)
+            parts.setdefault(number, []).append(table)
+    records.tables.update({number: pa.concat_tables(parts[number]) for number in sorted(parts)})
+    return records
 
 
 def _by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.intp] | slice]]:
@@ -205,7 +205,7 @@ def _by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArra
         yield number, np.flatnonzero(numbers == number)
 
 
-def _typed(
+def _decode_type(
     chunk: Chunk,
     columns: RecordColumns,
     rows: npt.NDArray[np.intp] | slice,
@@ -215,13 +215,13 @@ def _typed(
 ) -> pa.Table:
     """Rows of one type as a table; counts those that cannot be decoded."""
     count = len(columns.offset[rows])
-    of_key = _decoded(columns.key_place, columns.key_size, columns.sources, rows, key, np.zeros(count, np.int16))
+    of_key = _decode_part(columns.key_place, columns.key_size, columns.sources, rows, key, np.zeros(count, np.int16))
     version = value[1].number[rows].astype(np.int16)
-    of_value = _decoded(columns.value_place, columns.value_size, columns.sources, rows, value, version)
+    of_value = _decode_part(columns.value_place, columns.value_size, columns.sources, rows, value, version)
     good = (of_key.status == 0) & (of_value.status == 0)
-    for what, found in ((key[0], of_key), (value[0], of_value)):
-        for status in np.unique(found.status[found.status != 0]).tolist():
-            mine = found.status == status
+    for what, decoded in ((key[0], of_key), (value[0], of_value)):
+        for status in np.unique(decoded.status[decoded.status != 0]).tolist():
+            mine = decoded.status == status
             if status == _messages.UNKNOWN:
                 has_none = mine & (value[1].number[rows] < 0)
                 if has_none.any():
@@ -233,8 +233,8 @@ def _typed(
             else:
                 into.add_damage(f"{what.name}: {_messages.REASONS[status]}", chunk, columns.offset[rows][mine])
         for name, counted in (
-            ("bytes behind the last field", found.rest),
-            ("unknown tagged fields", found.unknown_tags),
+            ("bytes behind the last field", decoded.rest),
+            ("unknown tagged fields", decoded.unknown_tags),
         ):
             if counted.any():
                 into.left_out[f"{what.name}: {name}"] += int(np.count_nonzero(counted))
@@ -255,7 +255,7 @@ def record_schema(key: Message, value: Message) -> pa.Schema:
     return pa.schema([*RECORD_FIELDS, *message_type(key.name), *message_type(value.name)])
 
 
-def _decoded(
+def _decode_part(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],
     sources: tuple[Any, ...],

@@ -59,8 +59,8 @@ def coordinator_texts(topic: str, columns: RecordColumns) -> CoordinatorTexts:
         return CoordinatorTexts(*parts[0], done)
     empty = pa.array([], pa.binary())
     index = pa.array(place, mask=~done)
-    made = [pa.concat_arrays([*(part[i] for part in parts), empty]).take(index) for i in (0, 1)]
-    return CoordinatorTexts(made[0], made[1], done)
+    columns_of_texts = [pa.concat_arrays([*(part[i] for part in parts), empty]).take(index) for i in (0, 1)]
+    return CoordinatorTexts(columns_of_texts[0], columns_of_texts[1], done)
 
 
 def with_texts(array: pa.BinaryArray, rows: _Rows, texts: Sequence[bytes | None]) -> pa.BinaryArray:
@@ -81,13 +81,13 @@ def dump_texts(made: CoordinatorTexts) -> pa.BinaryArray:
     return _join([" key: ", made.keys, " payload: ", values], pa.binary())
 
 
-def joined(array: pa.BinaryArray) -> Texts:
+def join_texts(array: pa.BinaryArray) -> Texts:
     """Return the texts of an array without nulls."""
     if not len(array):
         return Texts(np.zeros(1, np.int32), b"")
     _, ends, data = array.buffers()
-    found = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
-    return Texts(found, b"" if data is None else np.frombuffer(data, np.uint8))
+    bounds = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+    return Texts(bounds, b"" if data is None else np.frombuffer(data, np.uint8))
 
 
 def _is_flat(message: Message) -> bool:
@@ -99,53 +99,53 @@ def _texts(
     columns: RecordColumns, rows: _Rows, key: Message, value: Message, version: int
 ) -> tuple[pa.BinaryArray, pa.BinaryArray, npt.NDArray[np.bool_]]:
     """The texts of records of one type and version, and which of them are good; a version of -1 is a tombstone."""
-    of_key = _decoded(key, 0, columns.key_place[rows], columns.key_size[rows], columns)
+    of_key = _decode_part(key, 0, columns.key_place[rows], columns.key_size[rows], columns)
     escaped = np.zeros(len(rows), np.bool_)
     good = of_key.status == 0
     keys = _join([f'{{"type":"{key.number}","data":{{', *_pieces(key, 0, of_key, escaped), "}}"])
     values = pa.nulls(len(rows), pa.binary())
     if version >= 0:
-        of_value = _decoded(value, version, columns.value_place[rows], columns.value_size[rows], columns)
+        of_value = _decode_part(value, version, columns.value_place[rows], columns.value_size[rows], columns)
         good &= of_value.status == 0
         values = _join([f'{{"version":"{version}","data":{{', *_pieces(value, version, of_value, escaped), "}}"])
         values = values.cast(pa.binary())
     return keys.cast(pa.binary()), values, good & ~escaped
 
 
-def _decoded(of: Message, version: int, place: Any, size: Any, columns: RecordColumns) -> Decoded:
+def _decode_part(of: Message, version: int, place: Any, size: Any, columns: RecordColumns) -> Decoded:
     return decode_columns(of.name, np.full(len(size), version, np.int16), place + 2, size - 2, columns.sources)
 
 
 def _join(pieces: list[Any], kind: pa.DataType | None = None) -> pa.Array:
     """The pieces of each row as one; neighbouring constants are one for all rows."""
-    found: list[Any] = []
+    merged: list[Any] = []
     for piece in pieces:
-        if isinstance(piece, str) and found and isinstance(found[-1], str):
-            found[-1] += piece
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
         else:
-            found.append(piece)
+            merged.append(piece)
     kind = kind or pa.string()
-    parts = [pa.scalar(piece, kind) if isinstance(piece, str) else piece for piece in found]
+    parts = [pa.scalar(piece, kind) if isinstance(piece, str) else piece for piece in merged]
     return pc.binary_join_element_wise(*parts, pa.scalar("", kind))
 
 
 def _pieces(of: Message, version: int, decoded: Decoded, escaped: npt.NDArray[np.bool_]) -> list[Any]:
     arrays = message_arrays(decoded)
-    found: list[Any] = []
+    object_pieces: list[Any] = []
     for field in of.fields:
         if not field.is_in(version):
             continue
         array = arrays[field.name]
-        pieces = [f'{"," if found else ""}"{field.name}":', *_shown(field, array, escaped)]
+        pieces = [f'{"," if object_pieces else ""}"{field.name}":', *_quote_column(field, array, escaped)]
         if field.tagged.has(version):
             default = pc.equal(array, pa.scalar(field.default, array.type))
             if pc.any(default).as_py():
                 pieces = [pc.if_else(default, "", _join(pieces))]
-        found += pieces
-    return found
+        object_pieces += pieces
+    return object_pieces
 
 
-def _shown(field: MessageField, array: pa.Array, escaped: npt.NDArray[np.bool_]) -> list[Any]:
+def _quote_column(field: MessageField, array: pa.Array, escaped: npt.NDArray[np.bool_]) -> list[Any]:
     if field.type not in ("string", "uuid"):
         return [array.cast(pa.string())]
     if field.type == "string":

@@ -84,7 +84,7 @@ def offsets_table(records: GroupRecords, topic_ids: Mapping[str, str] | None, en
 
     Without the topic ids, which the cluster's metadata has, no row is known to be stale.
     """
-    parts = [_committed(records.tables[number]) for number in (0, 1) if number in records.tables]
+    parts = [_unify_columns(records.tables[number]) for number in (0, 1) if number in records.tables]
     table = pa.concat_tables(parts) if parts else _SCHEMA.empty_table().select(_COMMITTED)
     if len(parts) > 1:
         table = _last(table)
@@ -102,8 +102,8 @@ def topic_names(records: GroupRecords) -> dict[str, str]:
     table = records.tables.get(1)
     if table is None or "topicId" not in table.column_names:
         return {}
-    found = table.select(["topicId", "topic"]).group_by(["topicId", "topic"]).aggregate([])
-    return {row["topicId"]: row["topic"] for row in found.to_pylist() if row["topicId"] not in (None, _NO_ID)}
+    pairs = table.select(["topicId", "topic"]).group_by(["topicId", "topic"]).aggregate([])
+    return {row["topicId"]: row["topic"] for row in pairs.to_pylist() if row["topicId"] not in (None, _NO_ID)}
 
 
 _COMMITTED = ["group", "topic", "partition", "offset", "leaderEpoch", "metadata", "commitTime", "expireTime", "topicId",
@@ -114,7 +114,7 @@ def _null_if(column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(column, value), None, column)
 
 
-def _committed(table: pa.Table) -> pa.Table:
+def _unify_columns(table: pa.Table) -> pa.Table:
     """Offsets of one type of record; the old one has neither epoch nor topic id."""
     count, names = len(table), table.column_names
     columns = {
@@ -173,9 +173,9 @@ def _with_ends(table: pa.Table, topic_ids: Mapping[str, str] | None, ends: Parti
     partitions = table["partition"].to_numpy().astype(np.int64)
     codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     pairs, which = np.unique((codes << 32) | (partitions & 0xFFFFFFFF), return_inverse=True)
-    found = [ends.of(names[pair >> 32], int(np.int32(pair & 0xFFFFFFFF))) for pair in pairs.tolist()]
+    ends_of_pairs = [ends.of(names[pair >> 32], int(np.int32(pair & 0xFFFFFFFF))) for pair in pairs.tolist()]
     which = which.reshape(-1)
-    start, end = (_taken(found, which, of) for of in (lambda item: item.start, lambda item: item.end))
+    start, end = (_take_ends(ends_of_pairs, which, of) for of in (lambda item: item.start, lambda item: item.end))
     offset = table["offset"]
     table = table.append_column("startOffset", start).append_column("endOffset", end)
     table = table.append_column("lag", pc.subtract(end, offset))
@@ -184,7 +184,7 @@ def _with_ends(table: pa.Table, topic_ids: Mapping[str, str] | None, ends: Parti
     return table.append_column("stale", _stale(table, topic_ids, ends))
 
 
-def _taken(found: list[Ends], which: npt.NDArray[np.intp], of: Callable[[Ends], int | None]) -> pa.Array:
+def _take_ends(found: list[Ends], which: npt.NDArray[np.intp], of: Callable[[Ends], int | None]) -> pa.Array:
     return pa.array([of(item) for item in found], pa.int64()).take(pa.array(which, pa.int64()))
 
 
@@ -195,14 +195,14 @@ def _stale(table: pa.Table, topic_ids: Mapping[str, str] | None, ends: Partition
     them is not stale.
     """
     names = pc.unique(table["topic"]).to_pylist()
-    known = topic_ids or {}
-    now = {name: {known.get(name), ends.topic_id(name)} - {None} for name in names}
+    noted_ids = topic_ids or {}
+    now = {name: {noted_ids.get(name), ends.topic_id(name)} - {None} for name in names}
     topics, ids = table["topic"].to_pylist(), table["topicId"].to_pylist()
-    found = [
+    stale = [
         None if own is None or (topic_ids is None and not now[topic]) else own not in now[topic]
         for topic, own in zip(topics, ids, strict=True)
     ]
-    return pa.array(found, pa.bool_())
+    return pa.array(stale, pa.bool_())
 
 
 def with_lags(table: pa.Table, ends: PartitionEnds) -> pa.Table:
@@ -212,15 +212,15 @@ def with_lags(table: pa.Table, ends: PartitionEnds) -> pa.Table:
     for row, (topic, partition, offset) in enumerate(keys):
         if offset is not None:
             rows.setdefault((topic, partition), []).append((row, offset))
-    found: list[Lag | None] = [None] * len(table)
-    for (topic, partition), each in rows.items():
+    lags_of_rows: list[Lag | None] = [None] * len(table)
+    for (topic, partition), committed in rows.items():
         log, end = ends.log(topic, partition), ends.of(topic, partition).end
         if log is not None and end is not None:
-            lags = lags_of(log, end, [offset for _, offset in each])
-            for (row, _), lag in zip(each, lags, strict=True):
-                found[row] = lag
+            lags = lags_of(log, end, [offset for _, offset in committed])
+            for (row, _), lag in zip(committed, lags, strict=True):
+                lags_of_rows[row] = lag
     for i, field in enumerate(arrow_schema(LAGS)):
-        values = [None if lag is None else lag[i] for lag in found]
+        values = [None if lag is None else lag[i] for lag in lags_of_rows]
         table = table.append_column(field, pa.array(values, field.type))
     return table
 

@@ -41,8 +41,8 @@ class MessageColumn:
         self._heads = [pa.field("type", pa.string())] if self._is_framed or self._is_key else []
         self._heads += [] if self._is_key else [pa.field("version", pa.int16())]
         # A message without fields, as NoOpRecord, is only a type: Parquet has no struct without members.
-        those = [each for _, each in sorted(self._messages.items()) if each.fields]
-        members = [pa.field(self._name(each), message_type(each.name)) for each in those]
+        those = [message for _, message in sorted(self._messages.items()) if message.fields]
+        members = [pa.field(self._name(message), message_type(message.name)) for message in those]
         self._type = pa.struct([*self._heads, *members])
         self.type = self._type if form is None else in_form(self._type, form)
         self._nulls: dict[str, pa.Array] = {}
@@ -68,20 +68,20 @@ class MessageColumn:
         good = np.zeros(len(size), np.bool_)
         names: list[tuple[str, npt.NDArray[np.intp]]] = []
         there = size >= 0
-        for each in np.unique(number[there]).tolist():
-            rows = np.flatnonzero(there & (number == each))
-            message = self._messages.get(each)
+        for code in np.unique(number[there]).tolist():
+            rows = np.flatnonzero(there & (number == code))
+            message = self._messages.get(code)
             if message is None:
-                why = f"type {each} is not known" if each >= 0 else "nothing says its type"
+                why = f"type {code} is not known" if code >= 0 else "nothing says its type"
                 errors |= dict.fromkeys(rows.tolist(), why)
                 continue
-            found = self._decoded(message, rows, version, (place, size, source), head, errors)
-            good[rows] = found.is_valid().to_numpy(zero_copy_only=False)
-            members[self._name(message)] = _scattered(found, rows, len(size))
+            structs = self._decode_messages(message, rows, version, (place, size, source), head, errors)
+            good[rows] = structs.is_valid().to_numpy(zero_copy_only=False)
+            members[self._name(message)] = _scatter(structs, rows, len(size))
             names.append((self._name(message), rows))
         return self._struct(members, names, version, good), dict(sorted(errors.items()))
 
-    def _decoded(
+    def _decode_messages(
         self, message: Message, rows: npt.NDArray[np.intp], version: npt.NDArray[np.int32],
         values: tuple[Any, Any, Any], head: Heads, errors: dict[int, str],
     ) -> pa.StructArray:  # fmt: skip
@@ -89,20 +89,20 @@ class MessageColumn:
         mine, skip = version.astype(np.int16), head.skip
         if len(rows) < len(size):
             place, size, skip, mine = place[rows], size[rows], skip[rows], mine[rows]
-        found = decode_columns(message.name, mine, place + skip, size - skip, (source,))
-        for at in np.flatnonzero(found.status).tolist():
-            is_unknown = found.status[at] == _messages.UNKNOWN
-            why = f"version {mine[at]} is not known" if is_unknown else _messages.REASONS[found.status[at]]
+        batch = decode_columns(message.name, mine, place + skip, size - skip, (source,))
+        for at in np.flatnonzero(batch.status).tolist():
+            is_unknown = batch.status[at] == _messages.UNKNOWN
+            why = f"version {mine[at]} is not known" if is_unknown else _messages.REASONS[batch.status[at]]
             errors[int(rows[at])] = f"{message.name}: {why}"
         if self._counts_rest:
-            for at in np.flatnonzero((found.status == 0) & ((found.rest > 0) | (found.unknown_tags > 0))).tolist():
+            for at in np.flatnonzero((batch.status == 0) & ((batch.rest > 0) | (batch.unknown_tags > 0))).tolist():
                 errors[int(rows[at])] = f"{message.name}: bytes or tagged fields that are not known, behind the others"
-        arrays = message_arrays(found)
+        arrays = message_arrays(batch)
         if not self._show_secrets:
             _mask(message, arrays)
-        mask = pa.array(found.status != 0)
+        mask = pa.array(batch.status != 0)
         if not arrays:
-            return pa.array([{}] * len(rows), pa.struct([]), mask=found.status != 0)
+            return pa.array([{}] * len(rows), pa.struct([]), mask=batch.status != 0)
         return pa.StructArray.from_arrays(list(arrays.values()), fields=list(message_type(message.name)), mask=mask)
 
     def _struct(
@@ -113,24 +113,24 @@ class MessageColumn:
         kinds, named = np.zeros(count, np.int32), [name for name, _ in names]
         for number, (_, rows) in enumerate(names):
             kinds[rows] = number
-        made: dict[str, pa.Array] = {
+        columns: dict[str, pa.Array] = {
             "type": pa.array(named, pa.string()).take(pa.array(kinds, mask=~good)),
             "version": pa.array(version.astype(np.int16), mask=~good),
         }
-        made |= members
-        arrays = [made[field.name] if field.name in made else self._absent(field, count) for field in self._type]
+        columns |= members
+        arrays = [columns[field.name] if field.name in columns else self._absent(field, count) for field in self._type]
         struct = pa.StructArray.from_arrays(arrays, fields=list(self._type), mask=pa.array(~good))
         return with_type(struct, self.type)
 
     def _absent(self, field: pa.Field, count: int) -> pa.Array:
         """A member without a value: most of them, in every batch."""
-        known = self._nulls.get(field.name)
-        if known is None or len(known) < count:
-            known = self._nulls[field.name] = pa.nulls(count, field.type)
-        return known.slice(0, count)
+        nulls = self._nulls.get(field.name)
+        if nulls is None or len(nulls) < count:
+            nulls = self._nulls[field.name] = pa.nulls(count, field.type)
+        return nulls.slice(0, count)
 
 
-def _scattered(array: pa.Array, rows: npt.NDArray[np.intp], count: int) -> pa.Array:
+def _scatter(array: pa.Array, rows: npt.NDArray[np.intp], count: int) -> pa.Array:
     """The items of an array in their rows among others, which are null."""
     if len(rows) == count:
         return array
@@ -197,17 +197,17 @@ class JsonColumn:
 
     def decode(self, column: pa.Array, *_: Any) -> tuple[pa.Array, dict[int, str]]:
         """Decode a binary array; null where a value is null or does not decode, and why, by row."""
-        made: list[Any] = []
+        values: list[Any] = []
         errors: dict[int, str] = {}
         for row, raw in enumerate(column.to_pylist()):
             try:
-                made.append(None if raw is None else self._read(raw))
-                pa.array(made[-1:], self._type)
+                values.append(None if raw is None else self._read(raw))
+                pa.array(values[-1:], self._type)
             except (ValueError, TypeError, pa.ArrowException) as error:
-                made[row:] = [None]
+                values[row:] = [None]
                 of = "a registry" if self._kind == "registry" else "Kafka Connect"
                 errors[row] = f"no record of {of}: {error}"
-        return with_type(pa.array(made, self._type), self.type), errors
+        return with_type(pa.array(values, self._type), self.type), errors
 
     def _key(self, raw: bytes) -> dict[str, Any]:
         text = raw.decode()
@@ -220,22 +220,22 @@ class JsonColumn:
         if self._kind == "offset":
             bounded_json.loads(raw)
             return raw.decode()
-        found = bounded_json.loads(raw)
-        if found is None:
+        value = bounded_json.loads(raw)
+        if value is None:
             return None
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise TypeError(f"{raw[:40]!r} is not an object")
         names = {field.name for field in self._type} - {"others"}
-        others = {name: value for name, value in found.items() if name not in names}
+        others = {name: part for name, part in value.items() if name not in names}
         if self._kind == "config" and "key" in others and not self._show_secrets:
             others["key"] = MASK  # by it workers sign what they tell each other
-        made = {name: value for name, value in found.items() if name in names}
-        properties = made.get("properties")
+        connector = {name: part for name, part in value.items() if name in names}
+        properties = connector.get("properties")
         if properties is not None:
-            made["properties"] = [(name, self._shown(name, value)) for name, value in properties.items()]
-        return made | {"others": json.dumps(others) if others else None}
+            connector["properties"] = [(name, self._mask_secret(name, value)) for name, value in properties.items()]
+        return connector | {"others": json.dumps(others) if others else None}
 
-    def _shown(self, name: str, value: Any) -> str | None:
+    def _mask_secret(self, name: str, value: Any) -> str | None:
         text = None if value is None else str(value)
         is_hidden = text is not None and not self._show_secrets and is_secret_of_connector(name, text)
         return MASK if is_hidden else text
@@ -248,16 +248,16 @@ def is_own(topic: str) -> bool:
 
 def connect_kind(keys: Iterable[pa.Array]) -> str | None:
     """Return which of Kafka Connect's topics has these first keys; None for another one."""
-    found: list[str | None] = []
+    kinds: list[str | None] = []
     for column in keys:
-        for raw in column.slice(0, LOOKED_AT - len(found)).to_pylist():
+        for raw in column.slice(0, LOOKED_AT - len(kinds)).to_pylist():
             try:
-                found.append(None if raw is None else raw.decode())
+                kinds.append(None if raw is None else raw.decode())
             except UnicodeDecodeError:
-                found.append(None)
-        if len(found) >= LOOKED_AT:
+                kinds.append(None)
+        if len(kinds) >= LOOKED_AT:
             break
-    return kind_of(found)
+    return kind_of(kinds)
 
 
 def own_columns(

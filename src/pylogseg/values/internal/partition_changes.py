@@ -53,10 +53,10 @@ class PartitionChanges:
         """
         if not self._parts:
             return
-        found = _Joined(self._parts)
+        changes = _Joined(self._parts)
         at = np.concatenate(self._at)
         self._parts, self._at, self.count = [], [], 0
-        keys, key_of = found.keys()
+        keys, key_of = changes.keys()
         after = np.array([since.get(key, -1) for key in keys], np.int64)
         counts = at > after[key_of]
         rows = [partitions.get(key, {}) for key in keys]
@@ -64,17 +64,17 @@ class PartitionChanges:
             if not rows[i]:
                 rows[i] = partitions[keys[i]] = unknown(keys[i])
         last = _LastOfEach(key_of, counts, rows)
-        replaced, placed = (found.there(name) for name in ("replicas", "directories"))
+        replaced, placed = (changes.there(name) for name in ("replicas", "directories"))
         for fields, _ in last.among(replaced & ~placed):
             fields["directories"] = []
         for name in LISTS:
-            there = found.there(name)
+            there = changes.there(name)
             if name == "directories":  # where replicas came later without directories, these are not known
                 there &= last.row_of(placed) > last.row_of(replaced & ~placed)
-            lists = found.lists(name)
+            lists = changes.lists(name)
             for fields, row in last.among(there):
                 fields[name] = lists(row)
-        leader, state = found.numbers("leader", np.int32), found.numbers("leaderRecoveryState", np.int8)
+        leader, state = changes.numbers("leader", np.int32), changes.numbers("leaderRecoveryState", np.int8)
         for name, values, same in (("leader", leader, SAME_LEADER), ("leaderRecoveryState", state, SAME_STATE)):
             for fields, row in last.among(values != same):
                 fields[name] = int(values[row])
@@ -150,7 +150,7 @@ class _Joined:
         if (ids[first][topic] != ids).any():  # two ids with one number
             _, first, topic = np.unique(np.frombuffer(raw, f"S{_UUID}"), return_index=True, return_inverse=True)
         pairs = (topic.astype(np.int64) << 32) | self.numbers("partitionId", np.int32).astype(np.int64) & 0xFFFFFFFF
-        known, key_of = np.unique(pairs, return_inverse=True)
+        unique, key_of = np.unique(pairs, return_inverse=True)
         names = [raw[_UUID * i : _UUID * (i + 1)].decode() for i in first.tolist()]
-        numbers = (known & 0xFFFFFFFF).astype(np.uint32).astype(np.int32).tolist()
-        return [(names[t], n) for t, n in zip((known >> 32).tolist(), numbers, strict=True)], key_of
+        numbers = (unique & 0xFFFFFFFF).astype(np.uint32).astype(np.int32).tolist()
+        return [(names[t], n) for t, n in zip((unique >> 32).tolist(), numbers, strict=True)], key_of

@@ -44,15 +44,15 @@ class ProducerRow:
 
 def producers_of(log: LogFiles, end_offset: int, *, crc: bool = True) -> dict[int, ProducerRow]:
     """Return the producers of a log by their ids; batches from `end_offset` on do not count."""
-    found, start = _from_snapshot(log, end_offset)
+    producers, start = _from_snapshot(log, end_offset)
     if start >= end_offset:
-        return found
+        return producers
     for window in windows_between(log.segments, start, end_offset, crc=crc):
         rows = window.batches
         wanted = (rows.producer_id >= 0) & (rows.base_offset >= start) & (rows.base_offset < end_offset)
         if wanted.any():
-            _follow(found, rows[wanted], window)
-    return found
+            _follow(producers, rows[wanted], window)
+    return producers
 
 
 def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, ProducerRow], int]:
@@ -63,13 +63,13 @@ def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, ProducerRo
             entries = parse_snapshot(data, path)
         except (CorruptionError, StorageError):  # the one before it will do: more headers are read then
             continue
-        known = (
+        snapshot = (
             ProducerRow(
                 e.producer_id, e.producer_epoch, e.last_sequence, e.timestamp, e.coordinator_epoch, e.first_txn_offset
             )
             for e in entries
         )
-        return {producer.producer_id: producer for producer in known}, offset
+        return {producer.producer_id: producer for producer in snapshot}, offset
     return {}, 0
 
 
@@ -103,8 +103,8 @@ def marker_before(log: LogFiles, producer: ProducerRow) -> LastMarker | None:
             rows = window.batches
             mine = rows.is_control & (rows.producer_id == producer.producer_id)
             mine &= rows.base_offset < producer.first_txn_offset
-            for row, each in zip(rows[mine].rows, marker_rows(rows[mine], window), strict=False):
-                commits = each.kind is ControlKind.COMMIT
+            for row, last in zip(rows[mine].rows, marker_rows(rows[mine], window), strict=False):
+                commits = last.kind is ControlKind.COMMIT
                 marker = LastMarker(int(row["producer_epoch"]), int(row["max_timestamp"]), commits)
         if marker is not None:
             return marker

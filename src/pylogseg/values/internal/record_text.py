@@ -37,16 +37,16 @@ class MessageText:
             keys, values = self._coordinator(columns, segment)
             return with_payloads(with_payloads(columns, "key", keys), "value", values)
         if segment.topic in HOMES:
-            return with_payloads(columns, "value", text_array(self._framed(columns, segment)))
+            return with_payloads(columns, "value", text_array(self._frame_texts(columns, segment)))
         return columns
 
     def _coordinator(self, columns: RecordColumns, segment: Segment) -> tuple[Any, Any]:
         control = columns.batches.is_control[columns.batch]
-        made = coordinator_texts(segment.topic, columns)
-        rows = np.flatnonzero(control | ~made.done)
+        typed = coordinator_texts(segment.topic, columns)
+        rows = np.flatnonzero(control | ~typed.done)
         others = [(None, None) if control[i] else self._one(columns, i, segment) for i in rows.tolist()]
-        keys, values = ([each[part] for each in others] for part in (0, 1))
-        return with_texts(made.keys, rows, keys), with_texts(made.values, rows, values)
+        keys, values = ([texts[part] for texts in others] for part in (0, 1))
+        return with_texts(typed.keys, rows, keys), with_texts(typed.values, rows, values)
 
     def _one(self, columns: RecordColumns, i: int, segment: Segment) -> tuple[_Text, _Text]:
         offset = int(columns.offset[i])
@@ -64,11 +64,11 @@ class MessageText:
             return first, None
         return first, value_text(value).encode()
 
-    def _framed(self, columns: RecordColumns, segment: Segment) -> list[_Text]:
+    def _frame_texts(self, columns: RecordColumns, segment: Segment) -> list[_Text]:
         control = columns.batches.is_control[columns.batch].tolist()
-        found: list[_Text] = []
+        texts: list[_Text] = []
         for i, offset in enumerate(columns.offset.tolist()):
-            made = None
+            text = None
             if not control[i]:
                 try:
                     part = decode_framed(segment.topic, columns.value(i) or b"", segment.path, offset)
@@ -78,9 +78,9 @@ class MessageText:
                     if part.message is None or part.fields is None:
                         self._note(segment, offset, f"type {part.number} or version {part.version} is not known")
                     else:
-                        made = framed_text(part if self._show_secrets else _masked(part)).encode()
-            found.append(made)
-        return found
+                        text = framed_text(part if self._show_secrets else _mask_secrets(part)).encode()
+            texts.append(text)
+        return texts
 
     def _note(self, segment: Segment, offset: int, reason: str) -> None:
         with self._lock:
@@ -88,7 +88,7 @@ class MessageText:
             self.first = self.first or f"{segment.path}: offset {offset}: {reason}"
 
 
-def _masked(part: Part) -> Part:
+def _mask_secrets(part: Part) -> Part:
     fields: dict[str, Any] = dict(part.fields or {})
     name = part.message.name if part.message is not None else ""
     if name == SCRAM:

@@ -39,13 +39,13 @@ class _Segments:
                 self.by_id = {key: row for key, row in self.by_id.items() if (row["topicId"], row["partition"]) != at}
             return
         segment = fields["remoteLogSegmentId"]
-        state, known = fields["remoteLogSegmentState"], self.by_id.get(segment["id"])
+        state, previous = fields["remoteLogSegmentState"], self.by_id.get(segment["id"])
         if name == "RemoteLogSegmentMetadataRecord" and state == 0:
             self.by_id[segment["id"]] = _row(segment, fields)
-        elif known is not None and (state == known["number"] or state in _FOLLOWS[known["number"]]):
-            known |= {"number": state, "eventTime": utc(fields["eventTimestampMs"]), "brokerId": fields["brokerId"]}
+        elif previous is not None and (state == previous["number"] or state in _FOLLOWS[previous["number"]]):
+            previous |= {"number": state, "eventTime": utc(fields["eventTimestampMs"]), "brokerId": fields["brokerId"]}
             if fields["customMetadata"] is not None:
-                known["customMetadata"] = fields["customMetadata"]
+                previous["customMetadata"] = fields["customMetadata"]
             if state == _GONE:
                 del self.by_id[segment["id"]]
 
@@ -72,7 +72,7 @@ def _row(segment: _Row, fields: _Row) -> _Row:
 
 def remote_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
     """Return a row for each remote segment that is not deleted; both offsets are in the segment."""
-    found = _Segments()
+    segments = _Segments()
     for log in newest_replicas(disk, TOPIC, notes):
         keyed, state = KeyedLog(log, cut_off, notes), LENIENT.start()
         unknown = 0
@@ -86,10 +86,10 @@ def remote_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
                 if part.message is None or part.fields is None:
                     unknown += 1
                 elif part.message.name != "RemoteLogSegmentMetadataSnapshotRecord":
-                    found.apply(part.message.name, part.fields)
+                    segments.apply(part.message.name, part.fields)
         if unknown:
             notes.append(f"{log.name}: records of unknown types or versions were left out ({unknown})")
         keyed.note_gaps(state)
-    rows = [row | {"state": STATES[row["number"]]} for row in found.by_id.values()]
+    rows = [row | {"state": STATES[row["number"]]} for row in segments.by_id.values()]
     rows.sort(key=lambda row: (row["topic"], row["partition"], row["startOffset"], row["segmentId"]))
     return state_table(rows, REMOTE_SEGMENTS)

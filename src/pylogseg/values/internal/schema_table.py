@@ -27,7 +27,7 @@ def schemas_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
             "id": schema.id,
             "type": schema.type,
             "deleted": schema.deleted,
-            "references": [each._asdict() for each in schema.references],
+            "references": [reference._asdict() for reference in schema.references],
             "guid": schema.guid,
             "schema": schema.text,
         }

@@ -43,7 +43,7 @@ def combine(old: list[DeliverySpan], new: list[DeliverySpan], start_offset: int)
     """
     spans = sorted(span for span in (*old, *new) if start_offset <= span.last >= span.first)
     edges = sorted({max(span.first, start_offset) for span in spans} | {span.last + 1 for span in spans})
-    found: list[DeliverySpan] = []
+    merged: list[DeliverySpan] = []
     here: list[tuple[int, int, DeliverySpan]] = []  # a heap of what began, the best first
     begun = 0
     for first, end in itertools.pairwise(edges):
@@ -55,18 +55,18 @@ def combine(old: list[DeliverySpan], new: list[DeliverySpan], start_offset: int)
         if not here:
             continue
         best = here[0][2]
-        before = found[-1] if found else None
+        before = merged[-1] if merged else None
         if before is not None and before.last + 1 == first and before[2:] == best[2:]:
-            found[-1] = before._replace(last=end - 1)
+            merged[-1] = before._replace(last=end - 1)
         else:
-            found.append(DeliverySpan(first, end - 1, best.state, best.deliveries))
-    return found
+            merged.append(DeliverySpan(first, end - 1, best.state, best.deliveries))
+    return merged
 
 
 def _spans(fields: _Row) -> list[DeliverySpan]:
     return [
-        DeliverySpan(each["firstOffset"], each["lastOffset"], each["deliveryState"], each["deliveryCount"])
-        for each in fields["stateBatches"]
+        DeliverySpan(batch["firstOffset"], batch["lastOffset"], batch["deliveryState"], batch["deliveryCount"])
+        for batch in fields["stateBatches"]
     ]
 
 

@@ -89,16 +89,16 @@ def noted_transactions(rows: Iterable[Row]) -> list[NotedTransaction]:
     for row in rows:
         status = row["transactionStatus"]
         following = 1 if status == _ONGOING else 2 if status in _PREPARED else 3 if status in _COMPLETE else 0
-        places = {(each["topic"], n) for each in row["transactionPartitions"] or () for n in each["partitionIds"]}
+        places = {(part["topic"], n) for part in row["transactionPartitions"] or () for n in part["partitionIds"]}
         if stage == 0 or following < stage or following == stage == 3:
-            done.append(_begun(row, status, places))
+            done.append(_begin_note(row, status, places))
         else:
             _go_on(done[-1], row, status, places)
         stage = following
     return done
 
 
-def _begun(row: Row, status: int, places: set[Place]) -> NotedTransaction:
+def _begin_note(row: Row, status: int, places: set[Place]) -> NotedTransaction:
     producer, epoch, version = row["producerId"], row["producerEpoch"], row["clientTransactionVersion"]
     epochs: tuple[int, ...] = (epoch,)
     if status in (*_PREPARED, *_COMPLETE):
@@ -146,20 +146,20 @@ def end_of(producer: ProducerRow, place: Place, noted: Sequence[NotedTransaction
     `noted` is what its coordinator has of the producer's id, in order, and None if no transactional id has it. `lacks`
     says why the coordinator's log may not be all here: then a producer that it does not have is not unknown.
     """
-    time_ms = max([each.updated_ms for each in noted or ()], default=max(0, producer.last_timestamp))
+    time_ms = max([note.updated_ms for note in noted or ()], default=max(0, producer.last_timestamp))
     if noted is None:
         if lacks:
             return OpenEnd("leave", producer.epoch, time_ms, lacks)
         return OpenEnd("abort", producer.epoch, time_ms, "no transactional id has its producer")
     name = noted[-1].transactional_id if noted else None
-    of_epoch = [each for each in noted if producer.epoch in each.epochs]
-    here = [each for each in of_epoch if each.has(place)]
-    ours = next((each for each in here if not _is_over(each, producer)), None)
+    of_epoch = [note for note in noted if producer.epoch in note.epochs]
+    here = [note for note in of_epoch if note.has(place)]
+    ours = next((note for note in here if not _is_over(note, producer)), None)
     if ours is None:
-        newest = max((max(each.epochs) for each in noted), default=-1)
+        newest = max((max(note.epochs) for note in noted), default=-1)
         if here:
             why = f"its coordinator knows an earlier transaction only, in state {STATES[here[-1].status]}"
-        elif any(each.status for each in of_epoch):
+        elif any(note.status for note in of_epoch):
             why = "its coordinator does not hold the partition in this transaction"
         elif newest > producer.epoch:
             why = f"its coordinator has gone on to epoch {newest}, and does not say how epoch {producer.epoch} ended"
@@ -241,14 +241,14 @@ def planned_ends(
             reached[row.producer_id] = max(reached[row.producer_id], end.epoch)
             plan.ends.setdefault(place, []).append((row, end))
     for name, state in sorted(coordinator.current.items()):
-        record = _completed(state, reached.get(state["producerId"], -1), here, is_over=name in ended)
+        record = _find_completion(state, reached.get(state["producerId"], -1), here, is_over=name in ended)
         if record is not None:
             plan.records.append(record)
     return plan
 
 
 def _is_version_2(coordinator: CoordinatorLog, row: ProducerRow) -> bool:
-    versions = [each.version for each in coordinator.noted.get(row.producer_id, ()) if each.status]
+    versions = [note.version for note in coordinator.noted.get(row.producer_id, ()) if note.status]
     return min(versions, default=0) >= _RAISES_EPOCH
 
 
@@ -259,17 +259,17 @@ def _has_ended(
     if row["transactionStatus"] != _ONGOING:
         return False
     producer, epoch, started = row["producerId"], row["producerEpoch"], row["transactionStartTimestampMs"]
-    places = {(each["topic"], n) for each in row["transactionPartitions"] or () for n in each["partitionIds"]}
-    mine = [(place, each) for place, rows in facts.items() for each in rows if each.producer_id == producer]
+    places = {(part["topic"], n) for part in row["transactionPartitions"] or () for n in part["partitionIds"]}
+    mine = [(place, entry) for place, rows in facts.items() for entry in rows if entry.producer_id == producer]
     raises = row["clientTransactionVersion"] >= _RAISES_EPOCH
     # In version 1 the last marker may end a later transaction: it shows that this one ended, and not how.
     ends = [
-        each.marker.time_ms
-        for place, each in mine
-        if not raises and each.marker is not None and place in places
-        if each.marker.epoch == epoch and each.marker.time_ms > started >= 0
+        entry.marker.time_ms
+        for place, entry in mine
+        if not raises and entry.marker is not None and place in places
+        if entry.marker.epoch == epoch and entry.marker.time_ms > started >= 0
     ]
-    is_over = bool(aborts or ends or any(each.epoch > epoch for _, each in mine))
+    is_over = bool(aborts or ends or any(entry.epoch > epoch for _, entry in mine))
     commits = is_over and raises and markers.get((producer, epoch + 1), False)
     if not is_over:
         return False
@@ -283,13 +283,13 @@ def _has_ended(
     return True
 
 
-def _completed(row: Row, reached: int, here: Collection[Place], *, is_over: bool) -> StateRecord | None:
+def _find_completion(row: Row, reached: int, here: Collection[Place], *, is_over: bool) -> StateRecord | None:
     """Return the record after which a coordinator sends no marker again, and hands out a greater epoch than it did."""
     status, listed = row["transactionStatus"], list(row["transactionPartitions"] or ())
     fields = {name: value for name, value in row.items() if not name.startswith(("record", "internal"))}
     version, name, why = fields.pop("valueVersion"), fields.pop("transactionalId"), ""
     if status in _PREPARED:
-        rest = [(each["topic"], [n for n in each["partitionIds"] if (each["topic"], n) not in here]) for each in listed]
+        rest = [(part["topic"], [n for n in part["partitionIds"] if (part["topic"], n) not in here]) for part in listed]
         left = [{"topic": topic, "partitionIds": numbers} for topic, numbers in rest if numbers]
         if left and left == listed and not is_over:
             return None  # none of its partitions is here

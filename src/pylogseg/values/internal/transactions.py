@@ -111,7 +111,7 @@ def _transaction(record: _Row) -> _Row:
         "timeoutMs": record["transactionTimeoutMs"],
         "startTime": utc(record["transactionStartTimestampMs"]),
         "lastUpdateTime": utc(record["transactionLastUpdateTimestampMs"]),
-        "partitions": [{"topic": each["topic"], "partitions": each["partitionIds"]} for each in partitions or ()],
+        "partitions": [{"topic": part["topic"], "partitions": part["partitionIds"]} for part in partitions or ()],
         "previousProducerId": _or_none(record["previousProducerId"]),
         "nextProducerId": _or_none(record["nextProducerId"]),
         "clientTransactionVersion": record["clientTransactionVersion"],
@@ -138,15 +138,15 @@ def producers_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
         {
             "topic": topic,
             "partition": partition,
-            "producerId": found.producer_id,
-            "producerEpoch": found.epoch,
-            "lastSequence": found.last_sequence,
-            "lastTimestamp": found.last_timestamp,
-            "coordinatorEpoch": _or_none(found.coordinator_epoch),
-            "openSinceOffset": _or_none(found.first_txn_offset),
-            "transactionalId": names.get(found.producer_id),
+            "producerId": producer.producer_id,
+            "producerEpoch": producer.epoch,
+            "lastSequence": producer.last_sequence,
+            "lastTimestamp": producer.last_timestamp,
+            "coordinatorEpoch": _or_none(producer.coordinator_epoch),
+            "openSinceOffset": _or_none(producer.first_txn_offset),
+            "transactionalId": names.get(producer.producer_id),
         }
-        for topic, partition, found in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
+        for topic, partition, producer in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
     ]
     return state_table(rows, PRODUCERS)
 
@@ -159,11 +159,11 @@ def open_table(
     It hangs if its producer wrote nothing for longer than any timeout, and no coordinator will end it: none of the
     transactional ids has the producer, or that id's transaction does not hold the partition.
     """
-    known = {row["producerId"]: row for row in transaction_rows(disk, cut_off, notes)}
+    transactions = {row["producerId"]: row for row in transaction_rows(disk, cut_off, notes)}
     rows = [
-        open_row(topic, partition, found, known, now_ms, max_timeout_ms)
-        for topic, partition, found in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
-        if found.first_txn_offset >= 0
+        open_row(topic, partition, producer, transactions, now_ms, max_timeout_ms)
+        for topic, partition, producer in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
+        if producer.first_txn_offset >= 0
     ]
     return state_table(rows, OPEN_TRANSACTIONS)
 
@@ -179,7 +179,7 @@ def open_row(
     """Return the row of an open transaction; `known` are the rows of transactional ids, by producer."""
     transaction = known.get(producer.producer_id)
     held = [] if transaction is None else transaction["partitions"]
-    is_held = any(each["topic"] == topic and partition in each["partitions"] for each in held)
+    is_held = any(part["topic"] == topic and partition in part["partitions"] for part in held)
     age = max(0, now_ms - producer.last_timestamp)
     hangs = age > max_timeout_ms and not is_held
     return {

@@ -45,11 +45,11 @@ def _write(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
 
 def _union(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
     branch = "null" if value is None else next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
-    for number, each in enumerate(kind.branches):
-        if branch in (each.name or each.kind, each.short_name):
+    for number, member in enumerate(kind.branches):
+        if branch in (member.name or member.kind, member.short_name):
             out += encode_varlong(number)
             if value is not None:
-                _write(each, value[branch], out, place)
+                _write(member, value[branch], out, place)
             return
     raise ValueError(f"{place} names no branch of its union")
 
@@ -59,11 +59,11 @@ def _blocks(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
         raise ValueError(f"{place} is not of type {kind.kind}")
     if value:
         out += encode_varlong(len(value))
-    for each in value:
+    for item in value:
         if kind.kind == "map":
-            text = each.encode()
+            text = item.encode()
             out += encode_varlong(len(text)) + text
-        _write(kind.inner, value[each] if kind.kind == "map" else each, out, place)
+        _write(kind.inner, value[item] if kind.kind == "map" else item, out, place)
     out += b"\0"
 
 

@@ -182,7 +182,7 @@ class AvroProgram:
             if path.count(of.name) > self._recursion:
                 return TypedColumn(name, "binary", self._leaf(parent, "binary"), role="raw")
             node = self._nodes.begin(parent, "struct")
-            fields = tuple(self._column(each.type, each.name, node, inside) for each in of.fields)
+            fields = tuple(self._column(field.type, field.name, node, inside) for field in of.fields)
             self._nodes.end(node)
             return TypedColumn(name, "struct", node, fields)
         if of.kind == "union":
@@ -208,15 +208,15 @@ class AvroProgram:
         return node
 
     def _union_column(self, of: AvroType, name: str, parent: int, path: tuple[str, ...]) -> TypedColumn:
-        those = [each for each in of.branches if each.kind != "null"]
+        those = [member for member in of.branches if member.kind != "null"]
         if not those:
             return TypedColumn(name, "null", self._leaf(parent, "null"))
         if len(those) == 1:
             return self._column(those[0], name, parent, path)
         node = self._nodes.begin(parent, "struct")
-        short = [each.short_name for each in those]
-        names = [each.name if short.count(each.short_name) > 1 else each.short_name for each in those]
-        members = tuple(self._column(each, n, node, path) for each, n in zip(those, names, strict=True))
+        short = [member.short_name for member in those]
+        names = [member.name if short.count(member.short_name) > 1 else member.short_name for member in those]
+        members = tuple(self._column(member, n, node, path) for member, n in zip(those, names, strict=True))
         self._nodes.end(node)
         return TypedColumn(name, "struct", node, members, role="union")
 
@@ -277,7 +277,7 @@ class AvroProgram:
 
     def _resolve_union(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         """A branch for each of the writer's; those that the reader has not fail when they are met."""
-        kinds = [each.kind for each in writer.branches]
+        kinds = [branch.kind for branch in writer.branches]
         is_simple = reader.kind == "union" and column.role != "union" and column.type != "null"
         if is_simple and len(kinds) == 2 and kinds.count("null") == 1 and _takes_null(reader):
             null = kinds.index("null")
@@ -288,10 +288,10 @@ class AvroProgram:
         op = self._op(UNION, column.node, 0, len(kinds))
         rows: list[int] = []
         problems = []
-        for each in writer.branches:
+        for branch in writer.branches:
             first, routines, table = len(self._ops), len(self._routines), len(self._table)
             try:
-                self._resolve(each, reader, column)
+                self._resolve(branch, reader, column)
             except IncompatibleError as error:
                 problems.append(error)
                 del self._ops[first:], self._routines[routines:], self._table[table:]
@@ -316,9 +316,9 @@ class AvroProgram:
             self._resolve(writer, chosen, column)
         else:
             self._op(STRUCT, column.node)
-            those = [each for each in reader.branches if each.kind != "null"]
-            for each, member in zip(those, column.children, strict=True):
-                if each is chosen:
+            those = [member for member in reader.branches if member.kind != "null"]
+            for branch, member in zip(those, column.children, strict=True):
+                if branch is chosen:
                     self._resolve(writer, chosen, member)
                 else:
                     self._op(BLANK, member.node)
@@ -391,24 +391,24 @@ class AvroProgram:
 
     def _record(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         self._op(STRUCT, column.node)
-        places = {each.name: i for i, each in enumerate(reader.fields)}
-        aliases = {alias: i for i, each in enumerate(reader.fields) for alias in each.aliases}
-        names = {each.name for each in writer.fields}
+        places = {field.name: i for i, field in enumerate(reader.fields)}
+        aliases = {alias: i for i, field in enumerate(reader.fields) for alias in field.aliases}
+        names = {field.name for field in writer.fields}
         taken = set()
-        for each in writer.fields:
-            i = places.get(each.name)
+        for field in writer.fields:
+            i = places.get(field.name)
             if i is None:
-                i = aliases.get(each.name)
+                i = aliases.get(field.name)
                 if i is not None and reader.fields[i].name in names:
                     i = None
             if i is None or i in taken:
-                self._skip(each.type)
+                self._skip(field.type)
                 continue
             taken.add(i)
             try:
-                self._resolve(each.type, reader.fields[i].type, column.children[i])
+                self._resolve(field.type, reader.fields[i].type, column.children[i])
             except IncompatibleError as error:
-                raise IncompatibleError(f"field {each.name}: {error}") from None
+                raise IncompatibleError(f"field {field.name}: {error}") from None
         for i, other in enumerate(reader.fields):
             if i not in taken:
                 self._default(other, column.children[i])
@@ -440,8 +440,8 @@ class AvroProgram:
                 if self._contains_itself(writer):
                     self._routines.append((writer, self._op(CALL)))
                 else:
-                    for each in writer.fields:
-                        self._skip(each.type)
+                    for field in writer.fields:
+                        self._skip(field.type)
             elif kind == "fixed":
                 self._op(SKIP_FIXED, 0, writer.size)
             elif kind in ("array", "map"):
@@ -466,15 +466,15 @@ class AvroProgram:
 
     def _finish_routines(self) -> None:
         """The code that skips a record that contains itself is made once for each, and called."""
-        made: dict[int, tuple[int, int]] = {}
+        routines: dict[int, tuple[int, int]] = {}
         while self._routines:
             of, call = self._routines.pop()
-            if id(of) not in made:
+            if id(of) not in routines:
                 first = len(self._ops)
-                for each in of.fields:
-                    self._skip(each.type)
-                made[id(of)] = first, len(self._ops)
-            self._ops[call][2:4] = made[id(of)]
+                for field in of.fields:
+                    self._skip(field.type)
+                routines[id(of)] = first, len(self._ops)
+            self._ops[call][2:4] = routines[id(of)]
 
     def _contains_itself(self, of: AvroType) -> bool:
         if id(of) not in self._recursive:
@@ -487,7 +487,7 @@ class AvroProgram:
             return self._least[id(of)]
         self._least[id(of)] = 0  # of a record that directly contains itself
         if of.kind == "record":
-            least = sum(self._least_bytes(each.type) for each in of.fields)
+            least = sum(self._least_bytes(field.type) for field in of.fields)
         elif of.kind == "fixed":
             least = of.size
         else:
@@ -497,45 +497,45 @@ class AvroProgram:
 
 
 def _takes_null(of: AvroType) -> bool:
-    return of.kind == "union" and any(each.kind == "null" for each in of.branches)
+    return of.kind == "union" and any(branch.kind == "null" for branch in of.branches)
 
 
 def _is_recursive(of: AvroType) -> bool:
     """True if a record contains itself."""
     seen: set[int] = set()
-    waiting = [each.type for each in of.fields]
+    waiting = [field.type for field in of.fields]
     while waiting:
         one = waiting.pop()
         if one is of:
             return True
         if id(one) not in seen:
             seen.add(id(one))
-            waiting += [*(each.type for each in one.fields), *one.branches, *([one.items] if one.items else [])]
+            waiting += [*(field.type for field in one.fields), *one.branches, *([one.items] if one.items else [])]
     return False
 
 
 def _branch_for(writer: AvroType, reader: AvroType) -> AvroType | None:
     """The branch of the reader's union for a type: of the same kind and name first, then one that it can become."""
-    same = [each for each in reader.branches if each.kind == writer.kind]
+    same = [branch for branch in reader.branches if branch.kind == writer.kind]
     if writer.name:
-        for each in same:
-            if writer.name in (each.name, *each.aliases):
-                return each
-        for each in same:
-            if writer.short_name == each.short_name:
-                return each
+        for branch in same:
+            if writer.name in (branch.name, *branch.aliases):
+                return branch
+        for branch in same:
+            if writer.short_name == branch.short_name:
+                return branch
     if same:
         return same[0]
-    return next((each for each in reader.branches if (writer.kind, each.kind) in _PROMOTIONS), None)
+    return next((branch for branch in reader.branches if (writer.kind, branch.kind) in _PROMOTIONS), None)
 
 
 def encode_default(of: AvroType, value: Any) -> bytes:
     """Encode the JSON of a default; that of a union is of its first branch, or of another that fits."""
     kind = of.kind
     if kind == "union":
-        for i, each in enumerate(of.branches):
+        for i, branch in enumerate(of.branches):
             try:
-                return encode_varlong(i) + encode_default(each, value)
+                return encode_varlong(i) + encode_default(branch, value)
             except (TypeError, ValueError, KeyError, struct.error, OverflowError):
                 continue
         raise ValueError
@@ -544,7 +544,7 @@ def encode_default(of: AvroType, value: Any) -> bytes:
             raise ValueError
         return b""
     if kind == "boolean":
-        return {True: b"\1", False: b"\0"}[_checked(value, bool)]
+        return {True: b"\1", False: b"\0"}[_check_kind(value, bool)]
     if kind in ("int", "long"):
         if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
             raise ValueError
@@ -556,24 +556,24 @@ def encode_default(of: AvroType, value: Any) -> bytes:
             raise ValueError
         return struct.pack("<f" if kind == "float" else "<d", float(value))
     if kind == "string":
-        raw: bytes = _checked(value, str).encode()
+        raw: bytes = _check_kind(value, str).encode()
         return encode_varlong(len(raw)) + raw
     if kind in ("bytes", "fixed"):
-        raw = bytes(_checked(value, str), "latin-1")
+        raw = bytes(_check_kind(value, str), "latin-1")
         if kind == "fixed" and len(raw) != of.size:
             raise ValueError
         return raw if kind == "fixed" else encode_varlong(len(raw)) + raw
     if kind == "enum":
         return encode_varlong(of.symbols.index(value))
     if kind == "array":
-        parts = [encode_default(of.inner, each) for each in _checked(value, list)]
+        parts = [encode_default(of.inner, item) for item in _check_kind(value, list)]
         return (encode_varlong(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
     if kind == "map":
-        pairs = [encode_default(_STRING, k) + encode_default(of.inner, v) for k, v in _checked(value, dict).items()]
+        pairs = [encode_default(_STRING, k) + encode_default(of.inner, v) for k, v in _check_kind(value, dict).items()]
         return (encode_varlong(len(pairs)) if pairs else b"") + b"".join(pairs) + b"\0"
-    given = _checked(value, dict)
+    row = _check_kind(value, dict)
     return b"".join(
-        encode_default(each.type, given[each.name] if each.name in given else _default_of(each)) for each in of.fields
+        encode_default(field.type, row[field.name] if field.name in row else _default_of(field)) for field in of.fields
     )
 
 
@@ -586,7 +586,7 @@ def _default_of(of: AvroField) -> Any:
     return of.default
 
 
-def _checked(value: Any, kind: type) -> Any:
+def _check_kind(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise TypeError
     return value

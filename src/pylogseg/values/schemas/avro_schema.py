@@ -94,20 +94,20 @@ class _AvroParser:
 
     def text(self, text: str) -> AvroType:
         try:
-            found = bounded_json.loads(text)
+            parsed = bounded_json.loads(text)
         except ValueError as error:
             if _NAME.fullmatch(text.strip()):  # a name alone, as some registries keep primitives
-                found = text.strip()
+                parsed = text.strip()
             else:
                 raise RequestError(f"not JSON: {error}") from None
-        return self._type(found, "", 0)
+        return self._type(parsed, "", 0)
 
     def _type(self, given: Any, namespace: str, depth: int) -> AvroType:
         if depth > 4 * DEEPEST:
             raise RequestError("nested too deeply")
         if isinstance(given, list):
-            branches = tuple(self._type(each, namespace, depth + 1) for each in given)
-            if any(each.kind == "union" for each in branches):
+            branches = tuple(self._type(branch, namespace, depth + 1) for branch in given)
+            if any(branch.kind == "union" for branch in branches):
                 raise RequestError("a union directly in a union")
             return AvroType("union", branches=branches)
         if isinstance(given, str):
@@ -130,11 +130,11 @@ class _AvroParser:
 
     def _of_name(self, name: str, namespace: str) -> AvroType:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        for each in (full, name):
-            if each not in self._named and each in self._references:
-                self._type(_json(self._references.pop(each), each), "", 0)
-            if each in self._named:
-                return self._named[each]
+        for candidate in (full, name):
+            if candidate not in self._named and candidate in self._references:
+                self._type(_json(self._references.pop(candidate), candidate), "", 0)
+            if candidate in self._named:
+                return self._named[candidate]
         raise RequestError(f"the name {full!r} is not defined")
 
     def _define(self, kind: str, given: Mapping[str, Any], namespace: str, depth: int) -> AvroType:
@@ -150,26 +150,26 @@ class _AvroParser:
         inside = full.rpartition(".")[0]
         if full in self._named:
             raise RequestError(f"the name {full!r} is defined twice")
-        aliases = tuple(_full(each, inside) for each in _texts(given.get("aliases")))
-        made = self._named[full] = AvroType("record" if kind == "error" else kind, full, aliases)
+        aliases = tuple(_full(alias, inside) for alias in _texts(given.get("aliases")))
+        named_type = self._named[full] = AvroType("record" if kind == "error" else kind, full, aliases)
         if kind == "enum":
-            made.symbols = tuple(_texts(given.get("symbols")))
+            named_type.symbols = tuple(_texts(given.get("symbols")))
             default = given.get("default")
-            made.default = default if isinstance(default, str) and default in made.symbols else None
+            named_type.default = default if isinstance(default, str) and default in named_type.symbols else None
         elif kind == "fixed":
             size = given.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 31:
                 raise RequestError(f"the size of {full} must be a whole number of at least 0, not {size!r}")
-            made.size = size
-            _with_logic(made, given)
+            named_type.size = size
+            _with_logic(named_type, given)
         else:
             fields = given.get("fields")
             if not isinstance(fields, list):
                 raise RequestError(f"the record {full} has no fields")
-            made.fields += [self._field(each, full, inside, depth) for each in fields]
-            if len({each.name for each in made.fields}) < len(made.fields):
+            named_type.fields += [self._field(each, full, inside, depth) for each in fields]
+            if len({field.name for field in named_type.fields}) < len(named_type.fields):
                 raise RequestError(f"the record {full} has a field twice")
-        return made
+        return named_type
 
     def _field(self, given: Any, of: str, namespace: str, depth: int) -> AvroField:
         if not isinstance(given, dict) or not isinstance(given.get("name"), str) or "type" not in given:
@@ -191,7 +191,7 @@ def _json(text: str, name: str) -> Any:
 
 
 def _texts(given: Any) -> list[str]:
-    return [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
+    return [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
 
 
 def _full(name: str, namespace: str) -> str:
@@ -240,9 +240,9 @@ def _crc_table() -> list[int]:
 def _canonical(given: Any, namespace: str) -> str:
     """The parsing canonical form: full names, only what matters for decoding, in a fixed order, without spaces."""
     if isinstance(given, list):
-        return "[" + ",".join(_canonical(each, namespace) for each in given) + "]"
+        return "[" + ",".join(_canonical(branch, namespace) for branch in given) + "]"
     if isinstance(given, str):
-        return _quoted(given if given in PRIMITIVES else _full(given, namespace))
+        return _quote(given if given in PRIMITIVES else _full(given, namespace))
     kind = given["type"]
     if not isinstance(kind, str) or kind in PRIMITIVES:
         return _canonical(kind, namespace)
@@ -250,20 +250,20 @@ def _canonical(given: Any, namespace: str) -> str:
         name = "items" if kind == "array" else "values"
         return f'{{"type":"{kind}","{name}":{_canonical(given[name], namespace)}}}'
     if kind not in _COMPLEX:
-        return _quoted(_full(kind, namespace))
+        return _quote(_full(kind, namespace))
     space = given.get("namespace", namespace)
     full = _full(given["name"], space)
-    parts = [f'"name":{_quoted(full)}', f'"type":"{kind}"']
+    parts = [f'"name":{_quote(full)}', f'"type":"{kind}"']
     inside = full.rpartition(".")[0]
     if kind in ("record", "error"):
-        fields = (f'{{"name":{_quoted(f["name"])},"type":{_canonical(f["type"], inside)}}}' for f in given["fields"])
+        fields = (f'{{"name":{_quote(f["name"])},"type":{_canonical(f["type"], inside)}}}' for f in given["fields"])
         parts.append('"fields":[' + ",".join(fields) + "]")
     elif kind == "enum":
-        parts.append('"symbols":[' + ",".join(map(_quoted, given["symbols"])) + "]")
+        parts.append('"symbols":[' + ",".join(map(_quote, given["symbols"])) + "]")
     else:
         parts.append(f'"size":{int(given["size"])}')
     return "{" + ",".join(parts) + "}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

@@ -124,12 +124,12 @@ class Values:
 
     def paths(self, rows: Iterable[int]) -> dict[int, str]:
         """Return which part of some values failed, where it is not the value itself: ``$.lines[3].price``."""
-        found = {}
+        paths = {}
         for row in rows:
             node, *items = self.where[row].tolist()
             if node:
-                found[row] = _path(self.column, node, items)
-        return found
+                paths[row] = _path(self.column, node, items)
+        return paths
 
 
 def member_path(path: str, name: str) -> str:

@@ -42,7 +42,7 @@ class Named(NamedTuple):
 class Framed(NamedTuple):
     """Payloads of values, and of each value the place of its schema in `names`: -1 without a frame, -2 for a null.
 
-    The values in `deflated` are still compressed, and may unfold to `room` bytes: `inflated` has them as they were.
+    The values in `deflated` are still compressed, and may unfold to `room` bytes: `inflate` decompresses them.
     """
 
     names: list[Named]
@@ -60,7 +60,7 @@ class Framed(NamedTuple):
         return bytes(memoryview(self.sources[source])[position : position + size])
 
 
-def unframed(
+def remove_frames(
     place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[object, ...], frame: Frame,
     by_header: dict[int, Named],
 ) -> Framed:  # fmt: skip
@@ -72,31 +72,31 @@ def unframed(
     _typed.frames(place, size, sources, kind, number)
     name = np.full(len(size), -1, np.int32)
     name[kind == _typed.ABSENT_VALUE] = -2
-    made = Framed([], name, place.copy(), size.copy(), sources, room=room_for(size))
+    framed = Framed([], name, place.copy(), size.copy(), sources, room=room_for(size))
     is_confluent = kind == _typed.CONFLUENT
     if by_header:
         is_confluent[[*by_header]] = False
         kind[[*by_header]] = _typed.NOTHING
     if is_confluent.any():
         if frame == "apicurio":
-            _apicurio(made, is_confluent)
+            _apicurio(framed, is_confluent)
         else:
-            _numbered(made, is_confluent, number, "id", _CONFLUENT_BYTES, "confluent")
+            _take_number(framed, is_confluent, number, "id", _CONFLUENT_BYTES, "confluent")
     if frame == "auto":
-        _numbered(made, kind == _typed.SINGLE_OBJECT, number, "fingerprint", _OBJECT_BYTES, "")
+        _take_number(framed, kind == _typed.SINGLE_OBJECT, number, "fingerprint", _OBJECT_BYTES, "")
         if (kind == _typed.GLUE).any():
-            made = _glue(made, np.flatnonzero(kind == _typed.GLUE))
+            framed = _glue(framed, np.flatnonzero(kind == _typed.GLUE))
     places: dict[Named, int] = {}
     for row, named in by_header.items():
-        if made.size[row] >= 0:
+        if framed.size[row] >= 0:
             if named not in places:
-                places[named] = len(made.names)
-                made.names.append(named)
-            made.name[row] = places[named]
-    return made
+                places[named] = len(framed.names)
+                framed.names.append(named)
+            framed.name[row] = places[named]
+    return framed
 
 
-def _numbered(
+def _take_number(
     made: Framed, rows: npt.NDArray[np.bool_], number: npt.NDArray[np.int64], kind: str, skip: int, form: str
 ) -> None:
     if not rows.any():
@@ -106,9 +106,9 @@ def _numbered(
         made.name[rows] = len(made.names)
         made.names.append(Named(kind, int(those[0]), form=form))
     else:
-        found, inverse = np.unique(those, return_inverse=True)
+        numbers, inverse = np.unique(those, return_inverse=True)
         made.name[rows] = inverse.reshape(-1) + len(made.names)
-        made.names.extend(Named(kind, value, form=form) for value in found.tolist())
+        made.names.extend(Named(kind, value, form=form) for value in numbers.tolist())
     made.place[rows] += skip
     made.size[rows] -= skip
 
@@ -119,7 +119,7 @@ def _apicurio(made: Framed, rows: npt.NDArray[np.bool_]) -> None:
     number = np.zeros(len(rows), np.int64)
     for row in np.flatnonzero(rows).tolist():
         number[row] = int.from_bytes(made.payload(row, _APICURIO_BYTES)[1:], "big", signed=True)
-    _numbered(made, rows, number, "id", _APICURIO_BYTES, "apicurio")
+    _take_number(made, rows, number, "id", _APICURIO_BYTES, "apicurio")
 
 
 def _glue(made: Framed, rows: npt.NDArray[np.intp]) -> Framed:
@@ -140,7 +140,7 @@ def _glue(made: Framed, rows: npt.NDArray[np.intp]) -> Framed:
     return made._replace(deflated=np.array(deflated, np.intp))
 
 
-def inflated(framed: Framed) -> tuple[Framed, dict[int, str]]:
+def inflate(framed: Framed) -> tuple[Framed, dict[int, str]]:
     """Decompress payloads, as one source more; return also why it failed, by value.
 
     Raises OverflowError if several values unfold to more than their room.
@@ -169,8 +169,8 @@ def inflated(framed: Framed) -> tuple[Framed, dict[int, str]]:
             parts.append(raw)
             left -= len(raw)
     source = parts[0] if len(parts) == 1 else b"".join(parts)
-    made = framed._replace(place=place, size=size, room=framed.room - len(source))
-    return made._replace(sources=(*framed.sources, source)) if source else made, failed
+    unpacked = framed._replace(place=place, size=size, room=framed.room - len(source))
+    return unpacked._replace(sources=(*framed.sources, source)) if source else unpacked, failed
 
 
 def header_names(which: str) -> tuple[str, ...]:

@@ -84,10 +84,10 @@ class ProtoProgram:
         self._fields.append(rows)
         oneofs = {name: i + 1 for i, name in enumerate(dict.fromkeys(f.oneof for f in of.fields if f.oneof))}
         columns = []
-        for each in of.fields:
-            column, row = self._field(of, each, node, (*path, of.name))
+        for field in of.fields:
+            column, row = self._field(of, field, node, (*path, of.name))
             columns.append(column)
-            row[0], row[5] = each.number, oneofs.get(each.oneof, 0)
+            row[0], row[5] = field.number, oneofs.get(field.oneof, 0)
             if row[1] <= BYTES and row[1] != CLOSED_ENUM and not row[3] & _REPEATED and not row[5]:
                 row[3] |= _PLAIN
             rows.append(row)

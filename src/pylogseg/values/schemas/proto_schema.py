@@ -84,30 +84,30 @@ class ProtoFile:
 
     def at(self, path: list[int]) -> ProtoMessage | None:
         """Return the message at a path of indexes."""
-        those, found = self.top, None
+        those, message = self.top, None
         for index in path:
             if not 0 <= index < len(those):
                 return None
-            found = those[index]
-            those = found.nested
-        return found
+            message = those[index]
+            those = message.nested
+        return message
 
-    def named(self, name: str) -> ProtoMessage | None:
+    def find_message(self, name: str) -> ProtoMessage | None:
         """Return a message by its full name, or by a name that only one message has."""
         if name in self.messages:
             return self.messages[name]
-        those = [each for full, each in self.messages.items() if full.endswith("." + name) and not each.is_entry]
+        those = [proto for full, proto in self.messages.items() if full.endswith("." + name) and not proto.is_entry]
         return those[0] if len(those) == 1 else None
 
 
 def parse_proto(text: str, imports: Mapping[str, str] | None = None, title: str = "the schema") -> ProtoFile:
     """Parse the text of a Protobuf file; `imports` are texts by the names that it uses, `title` is for errors."""
-    made = ProtoFile()
+    file = ProtoFile()
     try:
-        made.top = _parse(text, imports or {}, made)
+        file.top = _parse(text, imports or {}, file)
     except RequestError as error:
         raise RequestError(f"{title} is not a Protobuf schema: {error}") from None
-    return made
+    return file
 
 
 def _parse(text: str, imports: Mapping[str, str], into: ProtoFile) -> list[ProtoMessage]:
@@ -155,33 +155,33 @@ class _ProtoParser:
         return self._tokens[self._at - 1]
 
     def _expect(self, wanted: str) -> None:
-        found = self._next()
-        if found != wanted:
-            raise RequestError(f"expected {wanted!r}, not {found[:40]!r}")
+        token = self._next()
+        if token != wanted:
+            raise RequestError(f"expected {wanted!r}, not {token[:40]!r}")
 
     def _name(self) -> str:
-        found = self._next()
-        if not (found[0].isalpha() or found[0] in "_."):
-            raise RequestError(f"{found[:40]!r} is not a name")
-        return found
+        token = self._next()
+        if not (token[0].isalpha() or token[0] in "_."):
+            raise RequestError(f"{token[:40]!r} is not a name")
+        return token
 
     def _number(self) -> int:
         sign = -1 if self._peek() == "-" else 1
         if sign < 0:
             self._next()
-        found = self._next()
+        token = self._next()
         try:
-            return sign * int(found, 8 if re.fullmatch(r"[-+]?0[0-7]+", found) else 0)
+            return sign * int(token, 8 if re.fullmatch(r"[-+]?0[0-7]+", token) else 0)
         except ValueError:
-            raise RequestError(f"{found[:40]!r} is not a number") from None
+            raise RequestError(f"{token[:40]!r} is not a number") from None
 
     def _skip_to_end(self) -> None:
         """Go on behind the semicolon of a statement, or behind its block."""
         depth = 0
         while True:
-            found = self._next()
-            depth += (found in ("{", "[", "(")) - (found in ("}", "]", ")"))
-            if depth <= 0 and found in (";", "}"):
+            token = self._next()
+            depth += (token in ("{", "[", "(")) - (token in ("}", "]", ")"))
+            if depth <= 0 and token in (";", "}"):
                 return
 
     def _skip_options(self) -> None:
@@ -189,8 +189,8 @@ class _ProtoParser:
             return
         depth = 0
         while True:
-            found = self._next()
-            depth += (found in ("{", "[")) - (found in ("}", "]"))
+            token = self._next()
+            depth += (token in ("{", "[")) - (token in ("}", "]"))
             if depth == 0:
                 return
 
@@ -226,19 +226,19 @@ class _ProtoParser:
     def _message(self, scope: str, depth: int) -> ProtoMessage:
         name = self._name()
         self._expect("{")
-        return self._body(_joined(scope, name), depth)
+        return self._body(_qualify(scope, name), depth)
 
     def _body(self, full: str, depth: int) -> ProtoMessage:
         if depth > DEEPEST:
             raise RequestError("nested too deeply")
         if full in self._into.messages:
             raise RequestError(f"the message {full} is defined twice")
-        made = self._into.messages[full] = ProtoMessage(full)
-        self._fields(made, depth, "")
-        numbers = [each.number for each in made.fields]
+        message = self._into.messages[full] = ProtoMessage(full)
+        self._fields(message, depth, "")
+        numbers = [field.number for field in message.fields]
         if len(set(numbers)) < len(numbers) or not all(0 < number < 1 << 29 for number in numbers):
             raise RequestError(f"the message {full} has two fields of one number, or a number that is not allowed")
-        return made
+        return message
 
     def _fields(self, made: ProtoMessage, depth: int, oneof: str) -> None:
         while True:
@@ -277,7 +277,7 @@ class _ProtoParser:
         kind = word
         if is_group:
             self._expect("{")
-            group = self._body(_joined(made.name, name), depth + 1)
+            group = self._body(_qualify(made.name, name), depth + 1)
             made.nested.append(group)
             name, kind = name.lower(), "." + group.name
         else:
@@ -308,8 +308,8 @@ class _ProtoParser:
 
     def _enum(self, scope: str) -> None:
         name = self._name()
-        made = ProtoEnum(_joined(scope, name), is_closed=self._is_proto2)
-        self._into.enums[made.name] = made
+        enum = ProtoEnum(_qualify(scope, name), is_closed=self._is_proto2)
+        self._into.enums[enum.name] = enum
         self._expect("{")
         while True:
             word = self._next()
@@ -321,38 +321,38 @@ class _ProtoParser:
                 self._skip_to_end()
                 continue
             self._expect("=")
-            made.numbers[word] = self._number()
+            enum.numbers[word] = self._number()
             self._skip_options()
             self._expect(";")
 
     def resolve(self) -> None:
         """Find the types that fields name: from the innermost scope outwards."""
-        known = {*self._into.messages, *self._into.enums}
-        for scope, each in self._open:
-            if each.type.startswith("."):
-                tries = [each.type[1:]]
+        names = {*self._into.messages, *self._into.enums}
+        for scope, member in self._open:
+            if member.type.startswith("."):
+                tries = [member.type[1:]]
             else:
                 parts = scope.split(".")
-                tries = [".".join([*parts[:i], each.type]) for i in range(len(parts), -1, -1)]
-            found = next((name for name in tries if name in known), None)
-            if found is None:
-                raise RequestError(f"the type {each.type} of field {each.name} is not defined")
-            each.type = found
-            if found in self._into.messages and not each.is_repeated:
-                each.has_presence = True
+                tries = [".".join([*parts[:i], member.type]) for i in range(len(parts), -1, -1)]
+            full_name = next((name for name in tries if name in names), None)
+            if full_name is None:
+                raise RequestError(f"the type {member.type} of field {member.name} is not defined")
+            member.type = full_name
+            if full_name in self._into.messages and not member.is_repeated:
+                member.has_presence = True
 
 
-def _joined(scope: str, name: str) -> str:
+def _qualify(scope: str, name: str) -> str:
     return f"{scope}.{name}" if scope else name
 
 
 def _tokens(text: str) -> list[str]:
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise RequestError(f"unexpected {text[at : at + 20]!r} at character {at}")
         if match.lastgroup is not None:
-            found.append(match[0])
+            tokens.append(match[0])
         at = match.end()
-    return found
+    return tokens

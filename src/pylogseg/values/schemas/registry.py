@@ -88,18 +88,18 @@ class Registry:
         kept = self._cache / (re.sub(r"[^\w.-]", "_", path)[:80] + "-" + hashlib.sha256(path.encode()).hexdigest()[:8])
         if is_final:
             with contextlib.suppress(OSError):
-                found = _schema(kept.read_bytes(), names)
-                if found is not None:
-                    return found
+                schema = _schema(kept.read_bytes(), names)
+                if schema is not None:
+                    return schema
         raw = self._fetch(path)
         if raw is None:
             return None
-        found = _schema(raw, names)
-        if found is None:
+        schema = _schema(raw, names)
+        if schema is None:
             raise StorageError(self.url + path, "read", _NO_REGISTRY)
         if is_final:
             _keep(kept, raw)
-        return found
+        return schema
 
     def _fetch(self, path: str) -> bytes | None:
         """The answer; None for 404. Whatever a registry does, this ends in time."""
@@ -125,9 +125,9 @@ class Registry:
         thread.start()
         thread.join(TIMEOUT_S)
         if thread.is_alive():
-            for each in sockets:
+            for sock in sockets:
                 with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    sock.shutdown(socket.SHUT_RDWR)
             raise StorageError(self.url + path, "read", f"the registry has not answered within {TIMEOUT_S:g} s")
         if errors:
             reason = getattr(errors[0], "reason", None) or errors[0]
@@ -155,12 +155,12 @@ class _Connections(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         self._opened = opened
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._remembered(http.client.HTTPConnection), req)
+        return self.do_open(self._remember_sockets(http.client.HTTPConnection), req)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._remembered(http.client.HTTPSConnection), req)
+        return self.do_open(self._remember_sockets(http.client.HTTPSConnection), req)
 
-    def _remembered(self, kind: Any) -> Any:
+    def _remember_sockets(self, kind: Any) -> Any:
         opened = self._opened
 
         class Connection(kind):  # type: ignore[misc]
@@ -173,31 +173,31 @@ class _Connections(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
 def _opener(opened: list[socket.socket]) -> urllib.request.OpenerDirector:
     """As urllib has it, with proxies, but without redirects, and without files and FTP."""
-    made = urllib.request.OpenerDirector()
+    opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
         _Connections(opened),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.HTTPDefaultErrorHandler(),
     ):
-        made.add_handler(handler)
-    return made
+        opener.add_handler(handler)
+    return opener
 
 
 def _schema(raw: bytes, names: dict[str, Any]) -> Schema | None:
     """A field that the answer repeats from the question; None if it is no schema."""
     try:
-        found = bounded_json.loads(raw)
-        text, kind = found["schema"], found.get("schemaType") or "AVRO"
+        reply = bounded_json.loads(raw)
+        text, kind = reply["schema"], reply.get("schemaType") or "AVRO"
         text.encode()
-        references = references_of(found)
-        guid = found.get("guid") or guid_of(text, references, found.get("metadata"), found.get("ruleSet"))
-        said = {name: value for name in ("id", "version") if (value := found.get(name)) is not None}
+        references = references_of(reply)
+        guid = reply.get("guid") or guid_of(text, references, reply.get("metadata"), reply.get("ruleSet"))
+        said = {name: value for name in ("id", "version") if (value := reply.get(name)) is not None}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    if not all(isinstance(each, str) for each in (text, kind, guid)):
+    if not all(isinstance(text_value, str) for text_value in (text, kind, guid)):
         return None
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in said.values()):
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in said.values()):
         return None
     if "subject" not in names:
         said.pop("version", None)  # of nothing

@@ -103,9 +103,9 @@ class Schemas:
         """
         if isinstance(source, str) and (_URL.match(source) or (_LOGIN.match(source) and not os.path.exists(source))):
             return cls(registry=Registry(source, cache))
-        made = cls._of_paths(source)
-        made._use_gone = use_gone
-        return made
+        schemas = cls._of_paths(source)
+        schemas._use_gone = use_gone
+        return schemas
 
     @classmethod
     def of_files(cls, paths: Iterable[Path]) -> Schemas:
@@ -128,7 +128,7 @@ class Schemas:
         paths = [] if isinstance(source, Disk) else _paths(source)
         if paths and all(path.suffix.lower() in _TYPES for path in paths):
             return cls.of_files(paths)
-        files = [each for path in paths if path.is_dir() for each in sorted(path.iterdir()) if _is_schema(each)]
+        files = [file for path in paths if path.is_dir() for file in sorted(path.iterdir()) if _is_schema(file)]
         try:
             disk = source if isinstance(source, Disk) else open_dir(source)
         except RequestError:  # no Kafka files
@@ -137,14 +137,14 @@ class Schemas:
             return cls.of_files(files)
         topic = SchemaTopic.of_disk(disk)
         if topic is None:
-            made = cls.of_files(files)
+            schemas = cls.of_files(files)
             if not files:
-                made.notes.append(f"the topic {TOPIC} is not among the given directories")
-            return made
-        made = cls(topic, gone=topic.gone)
-        made.notes += topic.notes
-        made.has_damage = bool(topic.damage)
-        return made
+                schemas.notes.append(f"the topic {TOPIC} is not among the given directories")
+            return schemas
+        schemas = cls(topic, gone=topic.gone)
+        schemas.notes += topic.notes
+        schemas.has_damage = bool(topic.damage)
+        return schemas
 
     def add(self, schema: Schema) -> None:
         """Add a schema."""
@@ -171,17 +171,17 @@ class Schemas:
         -------
         Schema or None
         """
-        found = self._by_id.get((context, number))
-        if found is None and self._registry is not None:
-            found = self._registry.by_id(number, context)
-            if found is not None:
-                self.add(found)
-        if found is None:
+        schema = self._by_id.get((context, number))
+        if schema is None and self._registry is not None:
+            schema = self._registry.by_id(number, context)
+            if schema is not None:
+                self.add(schema)
+        if schema is None:
             others = self._elsewhere.get(number, ())
             if len({(other.text, other.references) for other in others}) == 1:
-                found = next(iter(others))
-                self._note(f"the id {number} is not of context {context}: {found.title} of {found.context} is used")
-        return found or self._gone(lambda schema: schema.id == number and schema.context == context)
+                schema = next(iter(others))
+                self._note(f"the id {number} is not of context {context}: {schema.title} of {schema.context} is used")
+        return schema or self._find_deleted(lambda schema: schema.id == number and schema.context == context)
 
     def by_guid(self, guid: str) -> Schema | None:
         """Return the schema with a GUID.
@@ -195,12 +195,12 @@ class Schemas:
         -------
         Schema or None
         """
-        found = self._by_guid.get(guid)
-        if found is None and self._registry is not None:
-            found = self._registry.by_guid(guid)
-            if found is not None:
-                self.add(found)
-        return found or self._gone(lambda schema: schema.guid == guid)
+        schema = self._by_guid.get(guid)
+        if schema is None and self._registry is not None:
+            schema = self._registry.by_guid(guid)
+            if schema is not None:
+                self.add(schema)
+        return schema or self._find_deleted(lambda schema: schema.guid == guid)
 
     def version(self, subject: str, version: int | None = None) -> Schema | None:
         """Return a version of a subject.
@@ -217,16 +217,16 @@ class Schemas:
         Schema or None
         """
         if version is not None and version >= 0:
-            found = self._by_version.get((subject, version)) or self._by_version.get((subject, None))
+            schema = self._by_version.get((subject, version)) or self._by_version.get((subject, None))
         else:
             those = [s for s in self._all if s.subject == subject]
             live = [s for s in those if s.deleted == "no"] or those
-            found = max(live, key=lambda s: -1 if s.version is None else s.version, default=None)
-        if found is None and self._registry is not None:
-            found = self._registry.version(subject, version)
-            if found is not None:
-                self.add(found)
-        return found or self._gone(lambda schema: schema.subject == subject and schema.version == version)
+            schema = max(live, key=lambda s: -1 if s.version is None else s.version, default=None)
+        if schema is None and self._registry is not None:
+            schema = self._registry.version(subject, version)
+            if schema is not None:
+                self.add(schema)
+        return schema or self._find_deleted(lambda schema: schema.subject == subject and schema.version == version)
 
     def missing(self, number: int, context: str = DEFAULT_CONTEXT) -> str:
         """Return why there is no schema with an id.
@@ -263,29 +263,29 @@ class Schemas:
         RequestError
             If one of them is not there.
         """
-        found: dict[str, Schema] = {}
+        schemas: dict[str, Schema] = {}
         waiting = [schema]
         while waiting:
             one = waiting.pop()
             for name, subject, version in one.references:
-                if name in found:
+                if name in schemas:
                     continue
                 other = self.version(in_context(subject, one.context), version) or self.version(subject, version)
                 if other is None:
                     raise RequestError(f"{one.title} refers to {name}, {subject} version {version}, which is not there")
-                if len(found) >= _MOST_REFERENCES:
+                if len(schemas) >= _MOST_REFERENCES:
                     raise RequestError(f"{schema.title} refers to more than {_MOST_REFERENCES} schemas")
-                found[name] = other
+                schemas[name] = other
                 waiting.append(other)
-        return found
+        return schemas
 
-    def _gone(self, fits: Callable[[Schema], bool]) -> Schema | None:
+    def _find_deleted(self, fits: Callable[[Schema], bool]) -> Schema | None:
         if not self._use_gone:
             return None
-        found = next((schema for schema in reversed(self.gone) if fits(schema)), None)
-        if found is not None:
-            self._note(f"{found.title} was deleted for good, and is taken from the log of {TOPIC}")
-        return found
+        schema = next((schema for schema in reversed(self.gone) if fits(schema)), None)
+        if schema is not None:
+            self._note(f"{schema.title} was deleted for good, and is taken from the log of {TOPIC}")
+        return schema
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -51,14 +51,14 @@ class SchemaTopic:
         if not alone:
             return None
         furthest = max(alone, key=lambda one: logs_of(one)[0].log_end_offset)
-        made = cls()
+        schemas = cls()
         selection = Selection(offsets=OffsetRange(None, end), until=until_ms)
         scope = ReadScope.of(selection.logs(furthest), selection, SKIPPING)
         for record in itertools.chain.from_iterable(map(records_of, scope.chunks())):
-            made.add(record.key, record.value)
+            schemas.add(record.key, record.value)
         gaps = [gap for gap in scope.state.gaps if gap.is_damage]
-        made.damage += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in gaps]
-        return made
+        schemas.damage += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in gaps]
+        return schemas
 
     @property
     def notes(self) -> list[str]:
@@ -141,10 +141,10 @@ def _is_int(value: Any) -> TypeGuard[int]:
 
 def _object(raw: bytes | None) -> dict[str, Any] | None:
     try:
-        found = bounded_json.loads(raw) if raw else None
+        value = bounded_json.loads(raw) if raw else None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _schema_of(subject: str, version: int, value: Mapping[str, Any]) -> Schema | None:
@@ -170,10 +170,10 @@ def _digest(text: Any) -> str | None:
 
 def references_of(value: Mapping[str, Any]) -> tuple[Reference, ...]:
     """Return the references of a schema from its JSON; what is none is left out."""
-    found = []
+    references = []
     listed = value.get("references")
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("subject"), str):
-            version = each.get("version")
-            found.append(Reference(each["name"], each["subject"], version if _is_int(version) else -1))
-    return tuple(found)
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("subject"), str):
+            version = entry.get("version")
+            references.append(Reference(entry["name"], entry["subject"], version if _is_int(version) else -1))
+    return tuple(references)
