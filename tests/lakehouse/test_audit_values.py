@@ -179,5 +179,5 @@ def test_columns_that_differ_are_told_apart():
         slots.put(place, np.array([a], np.uint64), one)
         slots.put(place, np.array([b], np.uint64), other)
     assert slots.which(one ^ other).tolist() == [0b110]
-    assert slots.named(0b110) == "value.a, value"
-    assert slots.named(0) == ""
+    assert slots.name_columns(0b110) == "value.a, value"
+    assert slots.name_columns(0) == ""

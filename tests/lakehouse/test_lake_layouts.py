@@ -13,7 +13,7 @@ from helpers.typed_logs import append_later_orders, write_orders
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.lakehouse.layouts import nested
+from pylogseg.lakehouse.layouts import nest_values
 
 pytest.importorskip("pyiceberg")
 
@@ -111,4 +111,4 @@ def test_what_does_not_go_with_the_layout_is_refused(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_pylist([{"value": {"redpanda": 1}, **dict.fromkeys(
         ("partition", "offset", "timestamp", "headers", "key", "timestampType"), 1)}])  # fmt: skip
     with pytest.raises(RequestError, match="the value has a field redpanda"):
-        nested(rows)
+        nest_values(rows)

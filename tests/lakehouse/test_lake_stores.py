@@ -59,7 +59,7 @@ def test_a_store_goes_to_another_process(tmp_path: Path) -> None:
     store = DeltaSink(tmp_path.as_uri(), {}).store
     assert list(pickle.loads(pickle.dumps(store)).walk("")) == ["file"]
     with pytest.raises(StorageError, match=r"file://.*: none.* open"):
-        store.opened("none")
+        store.open_file("none")
 
 
 def test_options_and_places_that_do_not_go_together(tmp_path: Path) -> None:

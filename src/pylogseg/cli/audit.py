@@ -14,7 +14,7 @@ from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options,
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.audit import audit as compare
-from pylogseg.lakehouse.audit import opened
+from pylogseg.lakehouse.audit import open_tables
 from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
 from pylogseg.lakehouse.audit_result import PartitionAudit
 from pylogseg.lakehouse.foreign import ForeignTable, TableFinding
@@ -139,7 +139,7 @@ def audit(
     given = {"schema": schema, "registry": registry, "message": message}
     which = wants_schema(key_as, value_as)
     check_unused(which, given, "--value-as")
-    tables = list(opened(named, dead_letters))  # before the log, which may go on
+    tables = list(open_tables(named, dead_letters))  # before the log, which may go on
     chosen = common.select(paths, topic, partition)
     _check_names(chosen, topic)
     size = chosen.size + sum(map(_size, tables))

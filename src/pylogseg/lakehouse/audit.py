@@ -34,10 +34,10 @@ from pylogseg.lakehouse.audit_partition import (
     part_without_log,
     parts_of,
 )
-from pylogseg.lakehouse.audit_quick import Count, counted, row_groups
+from pylogseg.lakehouse.audit_quick import Count, count_partition, row_groups
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, PieceRows, Runs, Spilling
-from pylogseg.lakehouse.audit_times import SUMS, Summing, Sums, added, by_partition, compared
+from pylogseg.lakehouse.audit_times import SUMS, Summing, Sums, add_sums, by_partition, compare_hours
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.formats import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
@@ -173,23 +173,23 @@ def audit(
     on_bytes = workers.pop("on_bytes", None)
     work = choose_executor(**workers)
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
-    tables = list(opened(table, dead_letters))
+    tables = list(open_tables(table, dead_letters))
     if tables[0].ledger is not None and tables[0].ledger.latest:
         raise RequestError(
             f"{tables[0].name}: lake keeps only the latest record of each key in it, and an audit looks for all: "
             "audit a table of all records, or compare this one with `pylogseg latest`"
         )
-    found = _columns(tables, columns or {}, preset)
+    roles = _columns(tables, columns or {}, preset)
     whole_disk = question.open()
     disk = of_topics(whole_disk.select(choice.names or None), choice.names).select(partition=choice.numbers or None)
     chosen = _TopicChoice(choice, frozenset(disk.topics).intersection(choice.names))
-    files = [file for each in tables for file in each.files]
-    result = Audit(tables[0].name, tables[0].format, tables[0].version, found, len(files))
-    result.findings += [finding for each in tables for finding in each.findings]
+    files = [file for table in tables for file in table.files]
+    result = Audit(tables[0].name, tables[0].format, tables[0].version, roles, len(files))
+    result.findings += [finding for table in tables for finding in table.findings]
     result.findings += _twice(files)
     logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
     result.findings += _unlike(tables[0], disk, choice)
-    if found.by_time and (quick or decoding is not None or offset != (None, None)):
+    if roles.by_time and (quick or decoding is not None or offset != (None, None)):
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
         return _quick(files, logs, disk, chosen, complete, work, result)
@@ -197,37 +197,37 @@ def audit(
     reading = replace(LENIENT, control=True, **limits)
     state = reading.start(scratch=Scratch)
     part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES
-    if found.by_time:
+    if roles.by_time:
         reading = replace(reading, control=False, isolation_level="read_committed")
-        plan = _Plan((0, _END), complete, replace(state, reading=reading), part_bytes, _cleaned(disk))
+        plan = _Plan((0, _END), complete, replace(state, reading=reading), part_bytes, _list_cleaned(disk))
         return _by_time(files, logs, disk, chosen, plan, work, result, on_bytes)
     typed = None
     if decoding is not None:
-        typed = _typed(decoding, whole_disk, logs)
+        typed = _choose_schemas(decoding, whole_disk, logs)
         for which, decoder in typed.decoders.items():
-            found = found.with_decoded(tables[0].schema, which, decoder.type)
-        found = _in_all_files(files, found, work, result)
-    pieces = _pieces(files, found, work, result)
+            roles = roles.with_decoded(tables[0].schema, which, decoder.type)
+        roles = _in_all_files(files, roles, work, result)
+    pieces = _pieces(files, roles, work, result)
     with tempfile.TemporaryDirectory(prefix="pylogseg-audit-") as folder:
         secret = (secrets.randbits(64), secrets.randbits(64))
-        spilling = Spilling(folder, found, secret)
+        spilling = Spilling(folder, roles, secret)
         shared = [SharedFolder(folder, "set TMPDIR to a folder that they share")]
         load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes, shared)
         spilled = list(work.map(spilling.run, pieces, load))
-        runs = _by_partition(spilled, [piece.file for piece in pieces], found, result)
-        scope = _scope(logs, runs, found, chosen, result)
+        runs = _by_partition(spilled, [piece.file for piece in pieces], roles, result)
+        scope = _scope(logs, runs, roles, chosen, result)
         dead = _dead(files)
-        comparison = Comparison(folder, found, secret, dead, max_ranges, typed, _unread(files, result))
+        comparison = Comparison(folder, roles, secret, dead, max_ranges, typed, _unread(files, result))
         until = _END if end is None else end
-        plan = _Plan((first or 0, until), complete or end is not None, state, part_bytes, _cleaned(disk), dead)
+        plan = _Plan((first or 0, until), complete or end is not None, state, part_bytes, _list_cleaned(disk), dead)
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
-        known = {part.name: part.whole for part in items}
+        extents = {part.name: part.whole for part in items}
         named = [(file.path, file.origin) for file in files]
-        merge = functools.partial(_merged, known, named, max_ranges)
+        merge = functools.partial(_merge_parts, extents, named, max_ranges)
         sizes = [part.reader.size if part.reader else 0 for part in items]
         load = Workload("pylogseg audit: the log", sizes, on_bytes, shared)
         names = [part.name for part in items]
-        result.partitions = [each for _, each in work.merge(comparison.run, items, names, _kept, merge, load)]
+        result.partitions = [answer for _, answer in work.merge(comparison.run, items, names, _keep_part, merge, load)]
     result.partitions.sort(key=lambda each: _by_number(each.name))
     return result
 
@@ -253,17 +253,17 @@ def _unread(files: Sequence[DataFile], result: Audit) -> tuple[int, int]:
         return 0, 0
     column = result.columns.get("offset")
     bounds = [file.bounds.get(column.path) for file in files if column is not None and file.path in paths]
-    told = [each for each in bounds if each is not None]
-    if not told or len(told) < len(bounds):
+    pairs = [pair for pair in bounds if pair is not None]
+    if not pairs or len(pairs) < len(bounds):
         return 0, _END
-    return min(first for first, _ in told), max(last for _, last in told) + 1
+    return min(first for first, _ in pairs), max(last for _, last in pairs) + 1
 
 
 def _dead(files: Sequence[DataFile]) -> IsDead:
     return np.array([file.is_dead for file in files] or [False])
 
 
-def _cleaned(disk: Disk) -> set[str]:
+def _list_cleaned(disk: Disk) -> set[str]:
     """Return the names of the partitions that the cleaner has been in."""
     return {unit.name for unit in units_of(disk, partitions_of(disk), []) if unit.is_cleaned}
 
@@ -283,18 +283,18 @@ def _quick(
 ) -> Audit:
     """Compare counts, without reading rows."""
     result.is_quick, columns = True, result.columns
-    told = list(_threads(work).map(functools.partial(row_groups, columns=columns), list(enumerate(files))))
-    result.findings += dict.fromkeys(finding for _, findings, _ in told for finding in findings)
-    untold = sum(rows for _, _, rows in told)
+    answers = list(_threads(work).map(functools.partial(row_groups, columns=columns), list(enumerate(files))))
+    result.findings += dict.fromkeys(finding for _, findings, _ in answers for finding in findings)
+    untold = sum(rows for _, _, rows in answers)
     is_told = not untold and not any(finding.kind == "unread" for finding in result.findings)
     result.rows += untold
-    runs = _by_partition([groups for groups, _, _ in told], files, columns, result)
-    cleaned = _cleaned(disk)
+    runs = _by_partition([groups for groups, _, _ in answers], files, columns, result)
+    cleaned = _list_cleaned(disk)
     items = []
     for name, log, groups in _scope(logs, runs, columns, choice, result):
         behind = _END if is_complete else behind_table(groups, _dead(files))
         items.append(Count(name, log, groups, behind, name in cleaned, is_told))
-    result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
+    result.partitions = sorted(work.map(count_partition, items), key=lambda each: _by_number(each.name))
     return result
 
 
@@ -315,25 +315,25 @@ def _by_time(
     table: dict[Key, list[Sums]] = {}
     pieces, is_nameless = _pieces(files, columns, work, result), False
     load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes)
-    for piece, found in zip(pieces, work.map(summing.of_table, pieces, load), strict=True):
-        if found.error is not None or found.unnamed:
-            text = found.error or "rows without a time or a partition: whether they are in the log is not known"
-            result.findings.append(TableFinding("unread", text, piece.file.path, found.unnamed or None))
-        is_nameless |= found.unnamed > 0
-        result.rows += int(found.rows["count"].sum()) + found.unnamed
-        for code, number, sums in by_partition(found.rows):
-            table.setdefault((only or found.topics[code], number), []).append(sums)
+    for piece, answer in zip(pieces, work.map(summing.of_table, pieces, load), strict=True):
+        if answer.error is not None or answer.unnamed:
+            text = answer.error or "rows without a time or a partition: whether they are in the log is not known"
+            result.findings.append(TableFinding("unread", text, piece.file.path, answer.unnamed or None))
+        is_nameless |= answer.unnamed > 0
+        result.rows += int(answer.rows["count"].sum()) + answer.unnamed
+        for code, number, sums in by_partition(answer.rows):
+            table.setdefault((only or answer.topics[code], number), []).append(sums)
     there = _topics({topic for topic, _ in table}, logs, result)
     has_partition = columns.get("partition") is not None
-    known: dict[Key, LogExtent] = {}
+    extents: dict[Key, LogExtent] = {}
     items: list[tuple[Key, LogReader]] = []
     wanted = {key: log for key, log in logs.items() if only or choice.choice.names or key[0] in there}
     looked = work.map(plan.stable_parts, list(wanted.values()))
     for (topic, number), (extent, readers) in zip(wanted, looked, strict=True):
         key = topic, number if has_partition else NONE
-        known[key] = extent.joined(known.get(key))
+        extents[key] = extent.join(extents.get(key))
         items += [(key, part) for part in readers]
-    chosen = {key: sums for key, sums in table.items() if key in known or choice.takes(*key)}
+    chosen = {key: sums for key, sums in table.items() if key in extents or choice.takes(*key)}
     gone = [sums for key, of in table.items() if key not in chosen for sums in of]
     result.other_rows = sum(int(sums["count"].sum()) for sums in gone)
     records: dict[Key, list[tuple[Sums, list[Gap]]]] = {}
@@ -341,13 +341,13 @@ def _by_time(
     for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
         records.setdefault(key, []).append(summed)
     is_unread = is_nameless or _unread(files, result) != (0, 0)
-    for key in sorted({*chosen, *known}):
+    for key in sorted({*chosen, *extents}):
         name = f"{key[0]}-{key[1]}" if has_partition else key[0]
         log_parts = records.get(key, [])
         sides = _hours(chosen.get(key, [])), _hours([sums for sums, _ in log_parts])
-        about = known.get(key)
+        about = extents.get(key)
         gaps = {gap: None for _, of_part in log_parts for gap in of_part} | dict.fromkeys(about.tail if about else ())
-        result.partitions.append(compared(name, *sides, about, gaps, plan.is_complete, is_unread))
+        result.partitions.append(compare_hours(name, *sides, about, gaps, plan.is_complete, is_unread))
     return result
 
 
@@ -355,10 +355,10 @@ def _hours(sums: Sequence[Sums]) -> Sums:
     """Add up the hours of one partition, whatever its topic's number was in each piece."""
     every = np.concatenate([np.empty(0, SUMS), *sums])
     every["topic"] = every["partition"] = 0
-    return added([every])
+    return add_sums([every])
 
 
-def opened(table: Any, dead_letters: Any = None) -> Iterator[ForeignTable]:
+def open_tables(table: Any, dead_letters: Any = None) -> Iterator[ForeignTable]:
     """Yield the table, and that of its dead letters if there is one."""
     yield open_table(table)
     if dead_letters is None and isinstance(table, str | os.PathLike):
@@ -375,11 +375,11 @@ def _with_dead(table: ForeignTable) -> ForeignTable:
 
 
 def _columns(tables: Sequence[ForeignTable], given: Mapping[str, str], preset: str | None) -> TableColumns:
-    found = columns_of(tables[0].schema, tables[0].name, given, preset)
+    chosen = columns_of(tables[0].schema, tables[0].name, given, preset)
     for dead in tables[1:]:
         # Dead letters have the bytes that could not be decoded; where the table has none, neither are compared.
         other = columns_of(dead.schema, dead.name, {}, None)
-        for column in found.columns:
+        for column in chosen.columns:
             there = other.get(column.role)
             if there is None and column.role in ("partition", "offset"):
                 raise RequestError(f"{dead.name}, the dead letters, has no column for the {column.role}")
@@ -388,7 +388,7 @@ def _columns(tables: Sequence[ForeignTable], given: Mapping[str, str], preset: s
                     f"{dead.name}, the dead letters, has the {column.role} in {there.name}, the table in "
                     f"{column.name}: audit them one by one"
                 )
-    return found
+    return chosen
 
 
 def _twice(files: Iterable[DataFile]) -> Iterator[TableFinding]:
@@ -402,7 +402,7 @@ def _twice(files: Iterable[DataFile]) -> Iterator[TableFinding]:
             yield TableFinding("twice", f"the table lists it {len(several)} times (added by {who})", path)
 
 
-def _typed(decoding: Decoding, disk: Disk, logs: Mapping[Key, LogFiles]) -> TypedBatches:
+def _choose_schemas(decoding: Decoding, disk: Disk, logs: Mapping[Key, LogFiles]) -> TypedBatches:
     """Choose the schemas of the records of the selected topics."""
     names = [name for name in ("key", "value") if name in decoding.columns]
     scope = ReadScope.of([*logs.values()], reading=SKIPPING)
@@ -476,16 +476,16 @@ def _by_partition(
     """Return the runs of each partition of the table, by topic and number; what could not be read becomes findings."""
     topics: dict[str, int] = {}
     every = []
-    for found, file in zip(spilled, files, strict=True):
-        if found.error is not None:
-            result.findings.append(TableFinding("unread", found.error, file.path))
-        if found.unnamed:
+    for piece, file in zip(spilled, files, strict=True):
+        if piece.error is not None:
+            result.findings.append(TableFinding("unread", piece.error, file.path))
+        if piece.unnamed:
             text = "rows without an offset or a partition: whether they are in the log is not known"
-            result.findings.append(TableFinding("unread", text, file.path, found.unnamed))
-            result.rows += found.unnamed
-        numbers = np.array([topics.setdefault(name, len(topics)) for name in found.topics] or [0], np.int32)
-        result.dead_letters += int(found.rows["count"].sum()) if file.is_dead else 0
-        runs = found.rows.copy()
+            result.findings.append(TableFinding("unread", text, file.path, piece.unnamed))
+            result.rows += piece.unnamed
+        numbers = np.array([topics.setdefault(name, len(topics)) for name in piece.topics] or [0], np.int32)
+        result.dead_letters += int(piece.rows["count"].sum()) if file.is_dead else 0
+        runs = piece.rows.copy()
         runs["topic"] = numbers[runs["topic"]] if len(runs) else runs["topic"]
         every.append(runs)
     runs = np.concatenate([np.empty(0, RUN), *every])
@@ -593,7 +593,7 @@ class _Plan(NamedTuple):
         return reader.parts(self.part_bytes) or [reader]
 
 
-def _merged(
+def _merge_parts(
     known: Mapping[str, LogExtent],
     files: Sequence[tuple[str, str | None]],
     max_ranges: int,
@@ -602,26 +602,26 @@ def _merged(
 ) -> PartitionAudit:
     whole = audit_of(name, known[name])
     parts = list(found)
-    is_cleaned = known[name].is_cleaned or any(each.is_cleaned for each in parts)
+    is_cleaned = known[name].is_cleaned or any(part.is_cleaned for part in parts)
     pairs: Counter[tuple[int, int]] = Counter()
     ranges: list[AuditRange] = []
-    for each in parts:
+    for part in parts:
         for name in ("rows", "present", "double", "changed", "unlisted", "gaps"):
-            setattr(whole, name, getattr(whole, name) + getattr(each, name))
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
         for name in ("missing", "foreign", "unchecked"):
-            for reason, count in getattr(each, name).items():
+            for reason, count in getattr(part, name).items():
                 getattr(whole, name)[reason] += count
-        pairs.update(each.pairs)
-        ranges += each.ranges
+        pairs.update(part.pairs)
+        ranges += part.ranges
         # Without a cleaner, a log has each offset: somebody has taken records out of it.
-        whole.missing["compacted" if is_cleaned else "notLookedAt"] += each.absent
+        whole.missing["compacted" if is_cleaned else "notLookedAt"] += part.absent
         if is_cleaned:
-            whole.unchecked["compacted"] += each.extra
+            whole.unchecked["compacted"] += part.extra
         else:
-            whole.foreign["absent"] += each.extra
-            ranges += [*each.extra_ranges, *(each.absent_ranges if each.absent else ())]
-            whole.unlisted += each.extra_unlisted
-    ranges = _joined(sorted(ranges, key=lambda of: (of.first_offset, of.kind)))
+            whole.foreign["absent"] += part.extra
+            ranges += [*part.extra_ranges, *(part.absent_ranges if part.absent else ())]
+            whole.unlisted += part.extra_unlisted
+    ranges = _join_ranges(sorted(ranges, key=lambda of: (of.first_offset, of.kind)))
     whole.ranges = ranges[:max_ranges]
     whole.unlisted += len(ranges) - len(whole.ranges)
     for (one, other), count in pairs.most_common(_MAX_PAIRS):
@@ -630,19 +630,19 @@ def _merged(
     return whole
 
 
-def _joined(ranges: Iterable[AuditRange]) -> list[AuditRange]:
+def _join_ranges(ranges: Iterable[AuditRange]) -> list[AuditRange]:
     """Join ranges that the border of a chunk or a part has cut."""
-    found: list[AuditRange] = []
+    joined: list[AuditRange] = []
     last: dict[tuple[str, str], int] = {}
-    for each in ranges:
-        at = last.get(each[:2])
-        if at is not None and found[at].last_offset + 1 == each.first_offset:
-            records = found[at].records + each.records
-            found[at] = found[at]._replace(last_offset=each.last_offset, records=records)
+    for span in ranges:
+        at = last.get(span[:2])
+        if at is not None and joined[at].last_offset + 1 == span.first_offset:
+            records = joined[at].records + span.records
+            joined[at] = joined[at]._replace(last_offset=span.last_offset, records=records)
         else:
-            last[each[:2]] = len(found)
-            found.append(each)
-    return found
+            last[span[:2]] = len(joined)
+            joined.append(span)
+    return joined
 
 
 def _by_number(name: str) -> Key:
@@ -650,6 +650,6 @@ def _by_number(name: str) -> Key:
     return (topic, int(number)) if number.isdecimal() else (name, -1)
 
 
-def _kept(found: dict[int, PartFound], number: int, part: PartFound) -> None:
+def _keep_part(found: dict[int, PartFound], number: int, part: PartFound) -> None:
     """Keep what was found in a part, until all of the partition are merged."""
     found[number] = part

@@ -107,22 +107,22 @@ class TableColumns(NamedTuple):
 
         These are the fields of the table's column of that name, else columns of the table itself.
         """
-        place = _found(schema, PRESETS.get(self.preset, {}).get(which, which)) or _found(schema, which)
+        place = _find(schema, PRESETS.get(self.preset, {}).get(which, which)) or _find(schema, which)
         whole = None if place is None or _is_bytes(place[1]) else place
         if whole is not None and not pa.types.is_struct(ours):
             kind = common_type(ours, whole[1])
-            found = [] if kind is None else [RoleColumn(f"{which}.", whole[0], kind)]
+            parts = [] if kind is None else [RoleColumn(f"{which}.", whole[0], kind)]
         else:
-            found = []
+            parts = []
             for field in ours if pa.types.is_struct(ours) else ():
-                there = _found(schema, field.name) if whole is None else _field(whole, field.name)
+                there = _find(schema, field.name) if whole is None else _field(whole, field.name)
                 kind = None if there is None else common_type(field.type, there[1])
                 if there is not None and kind is not None:
-                    found.append(RoleColumn(f"{which}.{field.name}", there[0], kind))
-        if not found:
+                    parts.append(RoleColumn(f"{which}.{field.name}", there[0], kind))
+        if not parts:
             raise RequestError(f"the table has no column for what a {which} decodes to ({ours}): it cannot be compared")
         kept = tuple(column for column in self.columns if column.role != which)
-        return self._replace(columns=(*kept, *found), typed=tuple(name for name in self.typed if name != which))
+        return self._replace(columns=(*kept, *parts), typed=tuple(name for name in self.typed if name != which))
 
     def without(self, roles: Iterable[str]) -> TableColumns:
         """Return them without some roles."""
@@ -147,13 +147,13 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
     >>> parse_columns(["offset=meta.offset", "key="])
     {'offset': 'meta.offset', 'key': ''}
     """
-    found = {}
+    columns = {}
     for setting in settings:
         role, equals, name = setting.partition("=")
         if not equals or role not in ROLES:
             raise RequestError(f"invalid columns {setting!r}: expected ROLE=COLUMN, with a role of {', '.join(ROLES)}")
-        found[role] = name
-    return found
+        columns[role] = name
+    return columns
 
 
 def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: str | None = None) -> TableColumns:
@@ -164,7 +164,7 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
     if preset is not None and preset not in PRESETS:
         raise RequestError(f"no preset {preset!r}: there are {', '.join(PRESETS)}")
     by_time = given.get("offset") == ""
-    chosen = preset or next((name for name, by in PRESETS.items() if _found(schema, by["offset"]) is not None), "")
+    chosen = preset or next((name for name, by in PRESETS.items() if _find(schema, by["offset"]) is not None), "")
     if by_time and preset is None:
         chosen = "kafka"
     if not chosen and "offset" not in given:
@@ -177,7 +177,7 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
     columns, typed = [], []
     for role in ROLES if by_time else ROLES[:-1]:
         name = wanted.get(role) or ""
-        column = _found(schema, name) if name else None
+        column = _find(schema, name) if name else None
         if name and column is None and (role in given or role in ("offset", "timestamp")):
             raise RequestError(f"{table} has no column {name} for the {role}; its columns: {', '.join(schema.names)}")
         if column is None:
@@ -223,7 +223,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(is_text or is_plain or pa.types.is_fixed_size_binary(kind))
 
 
-def _found(schema: pa.Schema, name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
+def _find(schema: pa.Schema, name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
     """Find a column by its name, which may have dots itself, else the field of a struct.
 
     Where no name is the same, one counts that differs in capital letters, if it is the only one.
@@ -236,7 +236,7 @@ def _found(schema: pa.Schema, name: str) -> tuple[tuple[str, ...], pa.DataType] 
 
 
 def _at(fields: Any, path: tuple[str, ...], is_same: bool) -> tuple[tuple[str, ...], pa.DataType] | None:
-    found = []
+    steps = []
     for i, part in enumerate(path):
         inner = fields if i == 0 or pa.types.is_struct(fields) else ()
         names = [
@@ -246,6 +246,6 @@ def _at(fields: Any, path: tuple[str, ...], is_same: bool) -> tuple[tuple[str, .
         ]
         if len(names) != 1:
             return None
-        found.append(names[0].name)
+        steps.append(names[0].name)
         fields = names[0].type
-    return tuple(found), fields
+    return tuple(steps), fields

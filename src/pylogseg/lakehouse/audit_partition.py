@@ -57,7 +57,7 @@ class LogExtent(NamedTuple):
         """True if rows behind the end are not those of a batch that is damaged, cut off or zeros."""
         return all(gap.next_offset is not None or gap.kind is GapKind.REMOVED for gap in self.tail)
 
-    def joined(self, other: LogExtent | None) -> LogExtent:
+    def join(self, other: LogExtent | None) -> LogExtent:
         """Return what is known of both, as partitions of a topic."""
         if other is None:
             return self
@@ -142,7 +142,7 @@ class Comparison:
 
     def run(self, part: LogPart, advance: Advance) -> PartFound:
         """Compare one part; runs in a thread."""
-        return _PartAudit(self, part).compared(advance)
+        return _PartAudit(self, part).compare(advance)
 
 
 class _PartAudit:
@@ -157,12 +157,12 @@ class _PartAudit:
         self._extra: list[Offsets] = []
         self._absent: list[tuple[int, int]] = []  # half-open
 
-    def compared(self, advance: Advance) -> PartFound:
-        found, part = self._found, self._part
+    def compare(self, advance: Advance) -> PartFound:
+        result, part = self._found, self._part
         self._below_start()
         if part.reader is None:
             self._strange("noPartition", self._rows.take(part.end_offset))
-            return found
+            return result
         reader = part.reader.apart(advance)
         next_offset = max(part.first_offset, part.whole.log_start_offset)
         for chunk in reader.chunks():
@@ -173,31 +173,31 @@ class _PartAudit:
         if next_offset < end:
             self._without_records(next_offset, end, self._rows.take(end))
             next_offset = end
-        found.gaps = reader.gaps
+        result.gaps = reader.gaps
         if part.end_offset > next_offset:
-            found.gaps += [gap for gap in part.whole.tail if part.is_last and gap not in found.gaps]
+            result.gaps += [gap for gap in part.whole.tail if part.is_last and gap not in result.gaps]
             rows = self._rows.take(part.end_offset)
             if part.whole.is_end_known:
                 self._strange("beyondEnd", rows)
             else:
-                found.unchecked["notLookedAt"] += len(self._firsts(rows))
-        self._settle(found.gaps)
-        return found
+                result.unchecked["notLookedAt"] += len(self._firsts(rows))
+        self._settle(result.gaps)
+        return result
 
     def _below_start(self) -> None:
         """Records that retention has deleted from the log can only be double."""
-        part, found = self._part, self._found
+        part, result = self._part, self._found
         end = min(part.whole.log_start_offset, part.end_offset)
         if part.first_offset >= end:
             return
         rows = self._rows.take(end)
         offsets = rows.offset[self._firsts(rows)]
-        found.unchecked["belowLogStart"] += len(offsets)
-        found.missing["belowLogStart"] += end - part.first_offset - len(offsets)
+        result.unchecked["belowLogStart"] += len(offsets)
+        result.missing["belowLogStart"] += end - part.first_offset - len(offsets)
 
     def _add(self, chunk: Chunk, next_offset: int) -> int:
         """Compare a chunk of the log with the rows up to its last offset; return the offset after that."""
-        columns, found = chunk.columns, self._found
+        columns, result = chunk.columns, self._found
         limit = int(columns.offset[-1]) + 1
         rows = self._rows.take(limit)
         codes = self._codes(chunk)
@@ -210,8 +210,8 @@ class _PartAudit:
             and np.array_equal(rows.hash, hashes)
             and not self._how.dead.any()
         ):
-            found.rows += len(columns)
-            found.present += len(columns)
+            result.rows += len(columns)
+            result.present += len(columns)
             return limit
         codes = np.zeros(len(columns), np.uint8) if codes is None else codes
         self._compare(columns, codes, (hashes, names), rows)
@@ -220,7 +220,7 @@ class _PartAudit:
     def _hashes(self, chunk: Chunk) -> tuple[Hashes, Hashes | None]:
         """The hash of each record, and what tells its columns apart."""
         columns, how = chunk.columns, self._how
-        decoded = {} if how.typed is None else _decoded(chunk, how.typed)
+        decoded = {} if how.typed is None else _decode_chunk(chunk, how.typed)
 
         def hash_role(role: str, out: Hashes) -> None:
             which, dot, name = role.partition(".")
@@ -262,7 +262,7 @@ class _PartAudit:
         of_log: tuple[Hashes, Hashes | None],
         rows: TableRows,
     ) -> None:
-        found, dead, offsets = self._found, self._how.dead, columns.offset
+        result, dead, offsets = self._found, self._how.dead, columns.offset
         firsts = self._firsts(rows)
         distinct = rows.offset[firsts]
         place = np.minimum(np.searchsorted(offsets, distinct), len(offsets) - 1)
@@ -279,28 +279,28 @@ class _PartAudit:
             groups = np.logical_and.reduceat(dead[rows.file], firsts)
             only_dead[at] = groups[hit]
         if len(firsts):
-            self._changed(offsets, is_record, of_log, rows, (firsts, place, hit))
-        found.present += int(np.count_nonzero(is_here & is_record & ~only_dead))
-        found.missing["deadLetters"] += int(np.count_nonzero(is_here & is_record & only_dead))
+            self._note_changed(offsets, is_record, of_log, rows, (firsts, place, hit))
+        result.present += int(np.count_nonzero(is_here & is_record & ~only_dead))
+        result.missing["deadLetters"] += int(np.count_nonzero(is_here & is_record & only_dead))
         for code, name in ((_ABORTED, "aborted"), (_CONTROL, "control")):
             of_code = codes == code
-            found.missing[name] += int(np.count_nonzero(of_code & ~is_here))
+            result.missing[name] += int(np.count_nonzero(of_code & ~is_here))
             strange = offsets[of_code & is_here]
-            found.foreign[name] += len(strange)
+            result.foreign[name] += len(strange)
             self._list("foreign", name, strange)
         is_behind = (codes == _UNSTABLE) | (offsets >= self._part.behind_offset)
-        found.missing["notYet"] += int(np.count_nonzero(is_record & ~is_here & is_behind))
+        result.missing["notYet"] += int(np.count_nonzero(is_record & ~is_here & is_behind))
         is_lost = is_record & ~is_here & ~is_behind
         if not self._how.columns.has_tombstones:
             is_null = columns.value_size < 0
-            found.missing["tombstone"] += int(np.count_nonzero(is_lost & is_null))
+            result.missing["tombstone"] += int(np.count_nonzero(is_lost & is_null))
             is_lost &= ~is_null
         is_unread = is_lost & (offsets >= self._how.unread[0]) & (offsets < self._how.unread[1])
         for kind, which in (("notLookedAt", is_unread), ("lost", is_lost & ~is_unread)):
-            found.missing[kind] += int(np.count_nonzero(which))
+            result.missing[kind] += int(np.count_nonzero(which))
             self._list(kind, "", offsets[which])
 
-    def _changed(
+    def _note_changed(
         self,
         offsets: Offsets,
         is_record: _Mask,
@@ -312,54 +312,54 @@ class _PartAudit:
         (firsts, place, hit), (hashes, names), slots = where, of_log, self._slots
         numbers = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(rows.offset))))
         differs = np.zeros(len(rows.offset), np.bool_)
-        known = hit[numbers]
-        differs[known] = rows.hash[known] != hashes[place[numbers[known]]]
+        in_table = hit[numbers]
+        differs[in_table] = rows.hash[in_table] != hashes[place[numbers[in_table]]]
         if slots is not None:
             differs &= ~self._how.dead[rows.file]  # which have bytes
         changed = np.logical_or.reduceat(differs, firsts)[hit] & is_record[place[hit]]
-        found = offsets[place[hit][changed]]
-        self._found.changed += len(found)
+        changed_offsets = offsets[place[hit][changed]]
+        self._found.changed += len(changed_offsets)
         if slots is None or names is None or rows.names is None:
-            self._list("changed", "", found)
+            self._list("changed", "", changed_offsets)
             return
         apart = np.zeros(len(rows.offset), np.uint64)
         apart[differs] = rows.names[differs] ^ names[place[numbers[differs]]]
         which = slots.which(np.bitwise_or.reduceat(apart, firsts)[hit][changed])
         for columns in np.unique(which).tolist():
-            self._list("changed", slots.named(columns), found[which == np.uint64(columns)])
+            self._list("changed", slots.name_columns(columns), changed_offsets[which == np.uint64(columns)])
 
     def _firsts(self, rows: TableRows) -> npt.NDArray[np.intp]:
         """Count rows and doubles; return the numbers of the first row of each offset."""
-        found, offset = self._found, rows.offset
-        found.rows += len(offset)
+        result, offset = self._found, rows.offset
+        result.rows += len(offset)
         if not len(offset):
             return np.zeros(0, np.intp)
         again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
         firsts: npt.NDArray[np.intp] = np.flatnonzero(np.append(True, offset[1:] != offset[:-1]))
         if len(again):
-            found.double += len(again)
+            result.double += len(again)
             self._list("double", "", np.unique(offset[again]))
             # The file that has the offset first, and the one that has it again.
             first = firsts[np.searchsorted(firsts, again, "right") - 1]
             pairs, counts = np.unique(np.stack([rows.file[first], rows.file[again]]), axis=1, return_counts=True)
             for one, other, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
-                found.pairs[one, other] += count
+                result.pairs[one, other] += count
         return firsts
 
     def _note_absent(self, columns: RecordColumns, next_offset: int, limit: int) -> None:
         """Note the offsets before and between records at which the log has none."""
-        offsets, found = columns.offset, self._found
+        offsets, result = columns.offset, self._found
         if limit - next_offset == len(offsets):
             return
         before = np.concatenate([[next_offset - 1], offsets])
         holes = np.flatnonzero(np.diff(before) > 1)
-        found.absent += limit - next_offset - len(offsets)
+        result.absent += limit - next_offset - len(offsets)
         for hole in holes[: max(0, _MAX_ABSENT - len(self._absent))].tolist():
             self._absent.append((int(before[hole]) + 1, int(before[hole + 1])))
         batches = columns.batches
         # The cleaner leaves batches with fewer records than offsets, and sets their delete horizons.
         counted = (batches.count >= 0) & (batches.last_offset - batches.base_offset + 1 > batches.count)
-        found.is_cleaned |= bool(counted.any() or batches.has_delete_horizon.any())
+        result.is_cleaned |= bool(counted.any() or batches.has_delete_horizon.any())
 
     def _without_records(self, first: int, end: int, rows: TableRows) -> None:
         self._found.absent += end - first
@@ -372,14 +372,14 @@ class _PartAudit:
         self._list("foreign", reason, offsets)
 
     def _list(self, kind: str, reason: str, offsets: Offsets) -> None:
-        found = self._found
-        listed, rest = ranges_of(kind, reason, offsets, max(0, self._how.max_ranges - len(found.ranges)))
-        found.ranges += listed
-        found.unlisted += rest
+        result = self._found
+        listed, rest = ranges_of(kind, reason, offsets, max(0, self._how.max_ranges - len(result.ranges)))
+        result.ranges += listed
+        result.unlisted += rest
 
     def _settle(self, gaps: Sequence[Gap]) -> None:
         """Divide the offsets without a record among damage, and what the cleaner or nobody has removed."""
-        found, part = self._found, self._part
+        result, part = self._found, self._part
         extra = np.concatenate([np.empty(0, np.int64), *self._extra])
         absent = self._absent
         end_of_part = min(part.end_offset, part.whole.end_offset)
@@ -395,24 +395,24 @@ class _PartAudit:
                 continue
             within = (extra >= first) & (extra < end)
             count = int(np.count_nonzero(within))
-            found.unchecked["notLookedAt"] += count
-            hidden = min(end - first, found.absent)
-            found.missing["notLookedAt"] += max(0, hidden - count)
-            found.absent -= hidden
-            found.ranges.append(AuditRange("notLookedAt", "", first, end - 1, end - first))
+            result.unchecked["notLookedAt"] += count
+            hidden = min(end - first, result.absent)
+            result.missing["notLookedAt"] += max(0, hidden - count)
+            result.absent -= hidden
+            result.ranges.append(AuditRange("notLookedAt", "", first, end - 1, end - first))
             extra = extra[~within]
             absent = [rest for hole in absent for rest in _without(hole, first, end)]
-        found.absent = max(0, found.absent - len(extra))
-        found.absent_ranges = [AuditRange("notLookedAt", "", first, end - 1, end - first) for first, end in absent]
-        found.extra = len(extra)
-        found.extra_ranges, found.extra_unlisted = ranges_of("foreign", "absent", extra, self._how.max_ranges)
+        result.absent = max(0, result.absent - len(extra))
+        result.absent_ranges = [AuditRange("notLookedAt", "", first, end - 1, end - first) for first, end in absent]
+        result.extra = len(extra)
+        result.extra_ranges, result.extra_unlisted = ranges_of("foreign", "absent", extra, self._how.max_ranges)
 
 
-def _decoded(chunk: Chunk, typed: TypedBatches) -> dict[str, pa.Array]:
+def _decode_chunk(chunk: Chunk, typed: TypedBatches) -> dict[str, pa.Array]:
     """Decode keys and values of a chunk; null where they do not decode."""
     rows = record_batch(chunk, schema(typed.list_needed_columns()))
-    made = list(typed.batches([rows]))
-    return {name: pa.concat_arrays([batch.column(name) for batch in made]) for name in typed.decoders}
+    batches = list(typed.batches([rows]))
+    return {name: pa.concat_arrays([batch.column(name) for batch in batches]) for name in typed.decoders}
 
 
 def ranges_of(kind: str, reason: str, offsets: Offsets, limit: int) -> tuple[list[AuditRange], int]:
@@ -451,14 +451,14 @@ def parts_of(
 ) -> list[LogPart]:
     """Return the parts of a log."""
     first, end = offsets
-    firsts = [max([each.first_offset, *(of.base_offset for of in each.log.segments[:1])]) for each in readers]
+    firsts = [max([reader.first_offset, *(of.base_offset for of in reader.log.segments[:1])]) for reader in readers]
     # What lies before the first part and after the last one belongs to these.
     bounds: list[Any] = [first, *firsts[1:], end]
-    found = []
+    parts = []
     for reader, begin, until in zip(readers, bounds[:-1], bounds[1:], strict=True):
         of_part = runs[(runs["last"] >= begin) & (runs["first"] < until)]
-        found.append(LogPart(name, log, reader, of_part, begin, until, behind_offset, whole, until == end))
-    return found
+        parts.append(LogPart(name, log, reader, of_part, begin, until, behind_offset, whole, until == end))
+    return parts
 
 
 def part_without_log(name: str, runs: Runs) -> LogPart:

@@ -47,35 +47,35 @@ def row_groups(
         return PieceRows(np.empty(0, RUN), []), [TableFinding("unread", str(error), file.path)], 0
     names, constants = columns_in_file(file, columns.only(()), schema)
     paths = {".".join(path): role for role, path in names.items()}
-    found: list[tuple[int, ...]] = []
+    runs: list[tuple[int, ...]] = []
     topics: dict[str, int] = {}
     untold = at = 0
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
-        rows, at = _left(file, at, group.num_rows), at + group.num_rows
-        told = _told(group, paths, constants, columns) if rows else None
-        if told is not None:
-            topic, partition, first, last = told
-            found.append((topics.setdefault(topic, len(topics)), partition, number, 0, 0, rows, first, last))
-        untold += rows if told is None else 0
+        rows, at = _count_left(file, at, group.num_rows), at + group.num_rows
+        bounds = _read_bounds(group, paths, constants, columns) if rows else None
+        if bounds is not None:
+            topic, partition, first, last = bounds
+            runs.append((topics.setdefault(topic, len(topics)), partition, number, 0, 0, rows, first, last))
+        untold += rows if bounds is None else 0
     are_ours = file.deleted is None and all(names.get(role) == (role,) for role in ("topic", "partition", "offset"))
     said = contents_of(metadata.metadata, metadata.num_rows) if untold and are_ours else None
     if said is not None:
-        found = [(topics.setdefault(each[0], len(topics)), each[1], number, 0, 0, *each[2:]) for each in said]
+        runs = [(topics.setdefault(entry[0], len(topics)), entry[1], number, 0, 0, *entry[2:]) for entry in said]
         untold = 0
     if untold:
         text = "row groups without statistics of the offset, or of several partitions: audit without quick"
         findings.append(TableFinding("unread", text, file.path, untold))
-    return PieceRows(np.array(found, RUN), list(topics)), findings, untold
+    return PieceRows(np.array(runs, RUN), list(topics)), findings, untold
 
 
-def _left(file: DataFile, first: int, rows: int) -> int:
+def _count_left(file: DataFile, first: int, rows: int) -> int:
     if file.deleted is None:
         return rows
     return rows - int(np.diff(np.searchsorted(file.deleted, [first, first + rows]))[0])
 
 
-def _told(
+def _read_bounds(
     group: pq.RowGroupMetaData, paths: dict[str, str], constants: dict[str, Any], columns: TableColumns
 ) -> tuple[str, int, int, int] | None:
     """Topic, partition, first and last offset of a row group; None if its statistics do not tell them."""
@@ -85,10 +85,10 @@ def _told(
         role = paths.get(column.path_in_schema)
         if role is None or role in bounds:
             continue
-        told = column.statistics
-        if told is None or not told.has_min_max or not told.has_null_count or told.null_count:
+        statistics = column.statistics
+        if statistics is None or not statistics.has_min_max or not statistics.has_null_count or statistics.null_count:
             return None
-        bounds[role] = (_plain(told.min), _plain(told.max))
+        bounds[role] = (_plain(statistics.min), _plain(statistics.max))
     for role in ("topic", "partition"):
         if columns.get(role) is None:
             bounds[role] = ("", "") if role == "topic" else (NONE, NONE)
@@ -104,7 +104,7 @@ def _are_exact(least: Any, most: Any) -> bool:
     """Check whether bounds are whole numbers: text is ordered by its letters, and tells no range but of one value."""
     if isinstance(least, str):
         return least == most and least.isdecimal() and len(least) < _WHOLE_NAME
-    return all(_is_exact(each) for each in (least, most))
+    return all(_is_exact(bound) for bound in (least, most))
 
 
 def _is_exact(value: Any) -> bool:
@@ -134,9 +134,9 @@ class _Stretch(NamedTuple):
     rows: int
 
 
-def counted(item: Count, advance: Advance) -> PartitionAudit:
+def count_partition(item: Count, advance: Advance) -> PartitionAudit:
     """Compare the counts of one partition; runs in a thread, or in a task of Spark."""
-    return _PartitionCount(item).found()
+    return _PartitionCount(item).compare_stretches()
 
 
 class _PartitionCount:
@@ -151,18 +151,18 @@ class _PartitionCount:
     def _lost(self) -> str:
         return "lost" if self._item.is_told else "notLookedAt"
 
-    def found(self) -> PartitionAudit:
-        item, found, whole = self._item, self._found, self._whole
+    def compare_stretches(self) -> PartitionAudit:
+        item, result, whole = self._item, self._found, self._whole
         stretches = list(_stretches(item.groups))
         if item.log is None:
             self._foreign("noPartition", stretches)
-            return found
+            return result
         self._count(stretches)
         at = whole.log_start_offset
         for stretch in stretches:
             first, end = max(stretch.first_offset, whole.log_start_offset), min(stretch.end_offset, whole.end_offset)
             if stretch.end_offset <= whole.log_start_offset:
-                found.unchecked["belowLogStart"] += stretch.rows
+                result.unchecked["belowLogStart"] += stretch.rows
             elif stretch.first_offset >= whole.end_offset:
                 self._beyond_end(stretch)
             else:
@@ -170,39 +170,39 @@ class _PartitionCount:
                 self._compare(stretch, first, end)
             at = max(at, end)
         self._missing(at, whole.end_offset)
-        return found
+        return result
 
     def _compare(self, stretch: _Stretch, first: int, end: int) -> None:
         """Compare the rows of a stretch with the records that the log has in it, from an offset to another."""
         rows, records = stretch.rows, self._records(first, end)
         if records is None:
             return
-        found, stable = self._found, self._whole.stable_offset
+        result, stable = self._found, self._whole.stable_offset
         if rows > records and end > stable:  # what is not decided yet may be there
-            records = min(rows, records + self._undecided(max(first, stable), end))
+            records = min(rows, records + self._count_undecided(max(first, stable), end))
         if stretch.end_offset > end:  # the row of its last offset is there
             over = max(1, rows - records)
             self._beyond_end(_Stretch(end, stretch.end_offset, over))
             rows -= over
-        found.present += min(rows, records)
+        result.present += min(rows, records)
         more, whole = rows - records, AuditRange("", "", first, end - 1, abs(rows - records))
         if more < 0:
             behind = max(self._item.behind_offset, first)
             not_yet = min(-more, (self._records(behind, end) or 0) if behind < end else 0)
-            found.missing["notYet"] += not_yet
+            result.missing["notYet"] += not_yet
             if lost := -more - not_yet:
-                found.missing[self._lost] += lost
-                found.ranges.append(whole._replace(kind=self._lost, records=lost))
+                result.missing[self._lost] += lost
+                result.ranges.append(whole._replace(kind=self._lost, records=lost))
         elif more and stretch.first_offset < first:
-            found.unchecked["belowLogStart"] += more
+            result.unchecked["belowLogStart"] += more
         elif more and self._item.is_cleaned:
-            found.unchecked["compacted"] += more
-        elif more and rows <= self._undecided(first, end):
-            found.foreign["aborted"] += more
-            found.ranges.append(whole._replace(kind="foreign", reason="aborted"))
+            result.unchecked["compacted"] += more
+        elif more and rows <= self._count_undecided(first, end):
+            result.foreign["aborted"] += more
+            result.ranges.append(whole._replace(kind="foreign", reason="aborted"))
         elif more:
-            found.double += more
-            found.ranges.append(whole._replace(kind="double"))
+            result.double += more
+            result.ranges.append(whole._replace(kind="double"))
 
     def _missing(self, first: int, end: int) -> None:
         """Note the records between stretches: lost ones, and from some offset on those that are not there yet."""
@@ -227,7 +227,7 @@ class _PartitionCount:
     def _count(self, stretches: Iterable[_Stretch]) -> None:
         """Count the records below each end of a stretch, in one pass over the headers of batches; up to damage."""
         first, end = self._whole[:2]
-        ends = np.array([self._item.behind_offset, *(of for each in stretches for of in each[:2])], np.int64)
+        ends = np.array([self._item.behind_offset, *(of for stretch in stretches for of in stretch[:2])], np.int64)
         self._ends = np.unique(np.concatenate([[first, end], np.clip(ends, first, end)]))
         self._below = np.zeros(len(self._ends), np.int64)
         self._known_to = end
@@ -249,7 +249,7 @@ class _PartitionCount:
         below = self._below[np.searchsorted(self._ends, [first, end])]
         return int(below[1] - below[0])
 
-    def _undecided(self, first: int, end: int) -> int:
+    def _count_undecided(self, first: int, end: int) -> int:
         """Count records, aborted ones among them."""
         return sum(map(len, self._offsets(first, end, "read_uncommitted")))
 

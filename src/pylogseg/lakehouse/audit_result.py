@@ -322,12 +322,12 @@ class Audit(Outcome):
     @property
     def is_right(self) -> bool:
         """True if no record is double, changed or lost, no row foreign, and no row hidden."""
-        return all(each.is_right for each in self.partitions) and not any(each.is_wrong for each in self.findings)
+        return all(entry.is_right for entry in self.partitions) and not any(entry.is_wrong for entry in self.findings)
 
     @property
     def is_whole(self) -> bool:
         """True if all of the log and of the table was looked at."""
-        return all(each.is_whole for each in self.partitions) and not any(f.kind == "unread" for f in self.findings)
+        return all(entry.is_whole for entry in self.partitions) and not any(f.kind == "unread" for f in self.findings)
 
     @property
     def exit_code(self) -> int:

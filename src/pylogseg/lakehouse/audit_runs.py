@@ -77,11 +77,11 @@ class Spilling:
         topics: dict[str | None, int] = {}
         unnamed, at, error = 0, 0, None
         # A task may run twice: what it writes appears whole, and is the same.
-        made, path = f"{self.folder}/{secrets.token_hex(8)}.part", spill_path(self.folder, piece.number)
-        with open(made, "xb") as out:
+        temporary, path = f"{self.folder}/{secrets.token_hex(8)}.part", spill_path(self.folder, piece.number)
+        with open(temporary, "xb") as out:
             try:
                 for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
-                    codes, offsets, kept, without = self._sorted(batch, topics)
+                    codes, offsets, kept, without = self._sort_rows(batch, topics)
                     unnamed += without
                     for first, end in _stretches(codes):
                         of = offsets[first:end]
@@ -95,11 +95,11 @@ class Spilling:
                 error = str(failed)
             except RequestError as refused:
                 raise RequestError(f"{piece.file.path}: {refused}") from refused
-        os.replace(made, path)
+        os.replace(temporary, path)
         advance(piece.size)
         return PieceRows(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
 
-    def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, list[Hashes], int]:
+    def _sort_rows(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, list[Hashes], int]:
         """Rows by topic, partition and offset; those without an offset are counted."""
         count = batch.rows
         offset, has_offset = numbers_of(batch.columns.get("offset"), count, np.int64)
@@ -108,14 +108,14 @@ class Spilling:
         types = {column.role: column.type for column in self.columns.decoded}
 
         def hash_role(role: str, out: Hashes) -> None:
-            given = batch.columns[role]
+            values = batch.columns[role]
             if role not in types:
-                hash_bytes(self.secret, given, out)
-            elif isinstance(given, pa.Array):  # dead letters have bytes, and are not compared
-                hash_values(self.secret, in_type(given, types[role]), out)
+                hash_bytes(self.secret, values, out)
+            elif isinstance(values, pa.Array):  # dead letters have bytes, and are not compared
+                hash_values(self.secret, in_type(values, types[role]), out)
 
-        kept = [each for each in row_hashes(self.columns.compared, slots_of(self.columns), count, hash_role)
-                if each is not None]  # fmt: skip
+        kept = [column for column in row_hashes(self.columns.compared, slots_of(self.columns), count, hash_role)
+                if column is not None]  # fmt: skip
         which: Any = has_offset & has_partition
         without = int(count - np.count_nonzero(which))
         if not without and (not count or (_is_one(topic) and _is_one(partition) and (offset[1:] >= offset[:-1]).all())):
@@ -125,7 +125,7 @@ class Spilling:
             which = which[np.lexsort((offset[which], partition[which], topic[which]))]
         else:
             which = np.lexsort((offset, partition, topic))
-        return (topic[which], partition[which]), offset[which], [each[which] for each in kept], without
+        return (topic[which], partition[which]), offset[which], [column[which] for column in kept], without
 
 
 def slots_of(columns: TableColumns) -> Slots | None:
@@ -150,35 +150,35 @@ def _stretches(codes: _Codes) -> list[tuple[int, int]]:
     return list(pairwise([0, *ends.tolist(), len(topic)]))
 
 
-def numbers_of(given: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def numbers_of(column: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Return a column of numbers, and which of them are there; one that is out of range is not.
 
     Floats, decimals and text count if they are whole numbers exactly; RequestError for one that is not.
     """
-    if not isinstance(given, pa.Array):
-        return numbers_of(pa.repeat(pa.scalar(given), count) if given is not None else pa.nulls(count), count, kind)
-    given = _whole(given)
-    values = pc.cast(given, pa.int64(), safe=False)
-    there = np.ones(count, np.bool_) if not given.null_count else np.asarray(pc.is_valid(given))
-    numbers = np.asarray(values.fill_null(0) if given.null_count else values)
+    if not isinstance(column, pa.Array):
+        return numbers_of(pa.repeat(pa.scalar(column), count) if column is not None else pa.nulls(count), count, kind)
+    column = _whole(column)
+    values = pc.cast(column, pa.int64(), safe=False)
+    there = np.ones(count, np.bool_) if not column.null_count else np.asarray(pc.is_valid(column))
+    numbers = np.asarray(values.fill_null(0) if column.null_count else values)
     if kind is not np.int64:
         there = there & (numbers == numbers.astype(kind))
     return numbers.astype(kind, copy=False), there
 
 
-def _whole(given: pa.Array) -> pa.Array:
+def _whole(column: pa.Array) -> pa.Array:
     """Return floats, decimals and text as whole numbers; a float that is no number is a null, as pandas has it."""
-    if pa.types.is_dictionary(given.type):
-        given = given.dictionary_decode()
-    if pa.types.is_integer(given.type) or pa.types.is_null(given.type):
-        return given
-    if pa.types.is_floating(given.type):
-        given = pc.if_else(pc.is_nan(given), pa.scalar(None, given.type), given)
-        inexact = pc.filter(given, pc.greater_equal(pc.abs(given), _EXACT))
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+        return column
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        inexact = pc.filter(column, pc.greater_equal(pc.abs(column), _EXACT))
         if len(inexact):
             raise RequestError(f"the column has {inexact[0]}, and a float of this size may be another whole number")
     try:
-        return pc.cast(given, pa.int64())
+        return pc.cast(column, pa.int64())
     except pa.ArrowInvalid as error:
         raise RequestError(f"the column has a value that is not a whole number: {error}") from error
 
@@ -187,10 +187,10 @@ def topics_of(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDAr
     """Return the number of each row's topic; new topics are added."""
     if not isinstance(given, pa.Array):
         return np.full(count, topics.setdefault(given, len(topics)), np.int32)
-    found = given if pa.types.is_dictionary(given.type) else given.dictionary_encode(null_encoding="encode")
-    names = [_text(name) for name in found.dictionary.to_pylist()]
+    encoded = given if pa.types.is_dictionary(given.type) else given.dictionary_encode(null_encoding="encode")
+    names = [_text(name) for name in encoded.dictionary.to_pylist()]
     numbers = np.array([topics.setdefault(name, len(topics)) for name in names] or [0], np.int32)
-    codes: npt.NDArray[np.int32] = numbers[np.asarray(found.indices.fill_null(0))]
+    codes: npt.NDArray[np.int32] = numbers[np.asarray(encoded.indices.fill_null(0))]
     return codes
 
 
@@ -228,13 +228,13 @@ class RunReader:
             opened = _OpenRun(self._folder, waiting[self._next], self._first, self._words)
             heapq.heappush(self._open, (opened.next_offset, self._next, opened))
             self._next += 1
-        found = []
+        taken = []
         while self._open and self._open[0][0] < limit:
             _, number, run = heapq.heappop(self._open)
-            found.append((run.file, number, run.take(limit)))
+            taken.append((run.file, number, run.take(limit)))
             if run.next_offset is not None:
                 heapq.heappush(self._open, (run.next_offset, number, run))
-        return _merged([(rows, file) for file, _, rows in sorted(found, key=lambda each: each[:2])], self._words)
+        return _merge_runs([(rows, file) for file, _, rows in sorted(taken, key=lambda run: run[:2])], self._words)
 
 
 class _OpenRun:
@@ -259,7 +259,7 @@ class _OpenRun:
         return np.array(self._offsets[first : self._at]), np.array(self._hashes[:, first : self._at])
 
 
-def _merged(found: Sequence[tuple[tuple[Offsets, Hashes], int]], words: int) -> TableRows:
+def _merge_runs(found: Sequence[tuple[tuple[Offsets, Hashes], int]], words: int) -> TableRows:
     if not found:
         none = np.empty(0, np.uint64)
         return TableRows(np.empty(0, np.int64), none, np.empty(0, np.int32), none if words > 2 else None)

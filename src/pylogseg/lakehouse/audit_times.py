@@ -45,7 +45,7 @@ class Summing:
 
     def of_table(self, piece: FilePiece, advance: Advance) -> PieceRows:
         topics: dict[str | None, int] = {}
-        found, unnamed, error = [np.empty(0, SUMS)], 0, None
+        pieces, unnamed, error = [np.empty(0, SUMS)], 0, None
         try:
             for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
                 time, has_time = numbers_of(_milliseconds(batch.columns.get("timestamp")), batch.rows, np.int64)
@@ -58,15 +58,15 @@ class Summing:
                 hashes, _ = row_hashes(self.columns.compared, None, batch.rows, hash_role)
                 which = np.flatnonzero(has_time & is_known)
                 unnamed += batch.rows - len(which)
-                found.append(_sums(topic[which], partition[which], time[which], hashes[which]))
+                pieces.append(_sums(topic[which], partition[which], time[which], hashes[which]))
                 advance(0)
         except StorageError as failed:
             error = str(failed)
         advance(piece.size)
-        return PieceRows(added(found), [topic or "" for topic in topics], unnamed, error)
+        return PieceRows(add_sums(pieces), [topic or "" for topic in topics], unnamed, error)
 
     def of_log(self, part: LogReader, advance: Advance) -> tuple[Sums, list[Gap]]:
-        part, found = part.apart(advance), [np.empty(0, SUMS)]
+        part, pieces = part.apart(advance), [np.empty(0, SUMS)]
         for chunk in part.chunks():
             columns = chunk.columns
 
@@ -76,8 +76,8 @@ class Summing:
 
             hashes, _ = row_hashes(self.columns.compared, None, len(columns), hash_role)
             none = np.zeros(len(columns), np.int32)
-            found.append(_sums(none, none, np.asarray(columns.timestamp), hashes))
-        return added(found), part.gaps
+            pieces.append(_sums(none, none, np.asarray(columns.timestamp), hashes))
+        return add_sums(pieces), part.gaps
 
 
 def _milliseconds(given: Any) -> Any:
@@ -91,13 +91,13 @@ def _sums(topic: Any, partition: Any, time_ms: npt.NDArray[np.int64], hashes: Ha
     mixed ^= mixed >> np.uint64(31)
     mixed *= _FACTORS[1]
     mixed ^= mixed >> np.uint64(29)
-    found = np.empty(len(mixed), SUMS)
-    found["topic"], found["partition"], found["hour"] = topic, partition, time_ms // HOUR_MS
-    found["count"], found["sum"] = 1, mixed
-    return added([found])
+    sums = np.empty(len(mixed), SUMS)
+    sums["topic"], sums["partition"], sums["hour"] = topic, partition, time_ms // HOUR_MS
+    sums["count"], sums["sum"] = 1, mixed
+    return add_sums([sums])
 
 
-def added(parts: Sequence[Sums]) -> Sums:
+def add_sums(parts: Sequence[Sums]) -> Sums:
     """Return one row for each topic, partition and hour."""
     every: Sums = np.concatenate(parts)
     if len(every) < 2:
@@ -107,9 +107,9 @@ def added(parts: Sequence[Sums]) -> Sums:
         every = every[np.lexsort([every[name] for name in reversed(names)])]
     differs = np.logical_or.reduce([every[name][1:] != every[name][:-1] for name in names])
     starts = np.append(0, np.flatnonzero(differs) + 1)
-    found: Sums = every[starts]
-    found["count"], found["sum"] = (np.add.reduceat(every[name], starts) for name in ("count", "sum"))
-    return found
+    totals: Sums = every[starts]
+    totals["count"], totals["sum"] = (np.add.reduceat(every[name], starts) for name in ("count", "sum"))
+    return totals
 
 
 def by_partition(sums: Sums) -> Iterator[tuple[int, int, Sums]]:
@@ -119,7 +119,7 @@ def by_partition(sums: Sums) -> Iterator[tuple[int, int, Sums]]:
         yield int(part["topic"][0]), int(part["partition"][0]), part
 
 
-def compared(
+def compare_hours(
     name: str,
     rows: Sums,
     records: Sums,
@@ -132,14 +132,14 @@ def compared(
 
     With `is_unread` there are rows that could not be read.
     """
-    found = audit_of(name, known or LogExtent(), rows=int(rows["count"].sum()), gaps=list(gaps))
-    is_damaged = any(gap.is_loss for gap in found.gaps)
-    table, log = ({int(each["hour"]): each for each in side} for side in (rows, records))
+    result = audit_of(name, known or LogExtent(), rows=int(rows["count"].sum()), gaps=list(gaps))
+    is_damaged = any(gap.is_loss for gap in result.gaps)
+    table, log = ({int(row["hour"]): row for row in side} for side in (rows, records))
     last = max(table, default=None)
-    first = min(log, default=None) if found.log_start_offset else None
+    first = min(log, default=None) if result.log_start_offset else None
     for hour in sorted({*table, *log}):
         here, there = (int(side[hour]["count"]) if hour in side else 0 for side in (table, log))
-        found.present += min(here, there)
+        result.present += min(here, there)
         if here == there and table[hour]["sum"] == log[hour]["sum"]:
             continue
         more = here - there
@@ -156,11 +156,11 @@ def compared(
         else:
             kind, into = ("lost", ("missing", "lost")) if more < 0 else ("double" if more else "changed", ("", ""))
         if into[0]:
-            getattr(found, into[0])[into[1]] += abs(more)
+            getattr(result, into[0])[into[1]] += abs(more)
         elif more:
-            found.double += more
+            result.double += more
         else:
-            found.changed += 1  # at least
+            result.changed += 1  # at least
         if kind:
-            found.times.append(TimeRange(kind, hour * HOUR_MS, (hour + 1) * HOUR_MS, here, there))
-    return found
+            result.times.append(TimeRange(kind, hour * HOUR_MS, (hour + 1) * HOUR_MS, here, there))
+    return result

@@ -20,32 +20,32 @@ Hashes = npt.NDArray[np.uint64]
 Secret = tuple[int, int]
 
 
-def hash_bytes(secret: Secret, given: Any, out: Hashes) -> None:
+def hash_bytes(secret: Secret, values: Any, out: Hashes) -> None:
     """Mix the bytes of a column of keys or values into hashes; `given` is an array, or a constant."""
-    if isinstance(given, pa.DictionaryArray) and not given.dictionary.null_count and len(given.dictionary):
-        place, size, data = _spans(given.dictionary)
-        index = np.asarray(given.indices.fill_null(0))
+    if isinstance(values, pa.DictionaryArray) and not values.dictionary.null_count and len(values.dictionary):
+        place, size, data = _spans(values.dictionary)
+        index = np.asarray(values.indices.fill_null(0))
         place, size = place[index], size[index]
     else:
-        given = _array(given, len(out), pa.binary())
-        place, size, data = _spans(given)
-    _set_nulls(given, size)
-    if len(given):
+        values = _array(values, len(out), pa.binary())
+        place, size, data = _spans(values)
+    _set_nulls(values, size)
+    if len(values):
         _keymap.hash_spans(secret, place, size, (data,), out)
 
 
-def _spans(given: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
+def _spans(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
     """Return where each of some bytes or texts begins, how long it is, and what they lie in."""
-    kind = given.type
+    kind = array.type
     if pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
-        given = given.cast(pa.binary())
+        array = array.cast(pa.binary())
     elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        given = given.cast(pa.large_binary())
-    wide = pa.types.is_large_binary(given.type) or pa.types.is_large_string(given.type)
-    _, offsets, data = given.buffers()
-    if not len(given):
+        array = array.cast(pa.large_binary())
+    wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    _, offsets, data = array.buffers()
+    if not len(array):
         return np.empty(0, np.int64), np.empty(0, np.int32), b""
-    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, len(given) + 1 + given.offset)[given.offset :]
+    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, len(array) + 1 + array.offset)[array.offset :]
     place = np.ascontiguousarray(ends[:-1], np.int64)
     return place, np.diff(ends).astype(np.int32), b"" if data is None else np.frombuffer(data, np.uint8)
 
@@ -63,15 +63,15 @@ def hash_values(secret: Secret, given: Any, out: Hashes) -> None:
     elif _is_bytes(kind):
         hash_bytes(secret, array, out)
     else:
-        _hash_fixed(secret, array, _fixed(array), out)
+        _hash_fixed(secret, array, _widen_numbers(array), out)
 
 
-def _array(given: Any, count: int, kind: pa.DataType) -> pa.Array:
-    if not isinstance(given, pa.Array):
-        given = pa.nulls(count, kind) if given is None else pa.repeat(pa.scalar(given), count)
-    if isinstance(given, pa.ExtensionArray):
-        given = given.storage
-    return given.dictionary_decode() if pa.types.is_dictionary(given.type) else given
+def _array(values: Any, count: int, kind: pa.DataType) -> pa.Array:
+    if not isinstance(values, pa.Array):
+        values = pa.nulls(count, kind) if values is None else pa.repeat(pa.scalar(values), count)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -100,7 +100,7 @@ def _hash_fixed(secret: Secret, array: pa.Array, values: npt.NDArray[Any], out: 
         _keymap.hash_spans(secret, place, size, (data.view(np.uint8),), out)
 
 
-def _fixed(array: pa.Array) -> npt.NDArray[Any]:
+def _widen_numbers(array: pa.Array) -> npt.NDArray[Any]:
     """Return values as integers or floats of 64 bits, decimals as they lie in memory."""
     kind = array.type
     if pa.types.is_null(kind):
@@ -219,12 +219,12 @@ class Slots:
 
     def which(self, differences: Hashes) -> Hashes:
         """Return which columns differ, a bit for each, by the bits of hashes that differ."""
-        found = np.zeros(len(differences), np.uint64)
+        bits = np.zeros(len(differences), np.uint64)
         for place in range(min(64, len(self.roles))):
             of_column = (differences >> np.uint64(place * self._bits)) & self._mask
-            found |= (of_column != 0).astype(np.uint64) << np.uint64(place)
-        return found
+            bits |= (of_column != 0).astype(np.uint64) << np.uint64(place)
+        return bits
 
-    def named(self, which: int) -> str:
+    def name_columns(self, which: int) -> str:
         """Return the names of columns by their bits."""
         return ", ".join(role.rstrip(".") for place, role in enumerate(self.roles[:64]) if which >> place & 1)

@@ -26,7 +26,7 @@ def add_contents(contents: Contents, rows: pa.Table) -> None:
     least, most = np.minimum.reduceat(offset, starts), np.maximum.reduceat(offset, starts)
     counts = np.diff(np.append(starts, len(offset)))
     names = topic.dictionary.to_pylist()
-    for at, first, last, count in zip(*(each.tolist() for each in (starts, least, most, counts)), strict=True):
+    for at, first, last, count in zip(*(column.tolist() for column in (starts, least, most, counts)), strict=True):
         key = names[code[at]], int(partition[at])
         had = contents.get(key, (0, first, last))
         contents[key] = had[0] + count, min(had[1], first), max(had[2], last)
@@ -44,10 +44,10 @@ def contents_of(metadata: dict[bytes, bytes] | None, rows: int) -> list[tuple[st
     """
     try:
         text = (metadata or {})[CONTENTS.encode()]
-        found = [
+        entries = [
             (str(topic), int(partition), int(count), int(first), int(last))
             for topic, partition, count, first, last in json.loads(text)
         ]
     except (KeyError, ValueError, TypeError):
         return None
-    return found if sum(each[2] for each in found) == rows else None
+    return entries if sum(entry[2] for entry in entries) == rows else None

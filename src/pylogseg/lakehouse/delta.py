@@ -35,7 +35,7 @@ from pylogseg.lakehouse.sinks import (
     date_of,
     is_same,
     offsets_of,
-    widened,
+    widen_schema,
 )
 from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectFiles, below, name_below
 
@@ -110,7 +110,7 @@ class DeltaSink:
         if table.metadata().partition_columns != [DATE]:
             raise RequestError(f"{self.name}: it is not partitioned by {DATE}: write another table")
         have = pa.schema(table.schema().to_arrow())
-        columns, files = widened(have, schema, widens=False, table=self.name)
+        columns, files = widen_schema(have, schema, widens=False, table=self.name)
         self._columns, self._had = None if is_same(have, columns) else columns, table.schema()
         return FilePlace(self.folder, files, Period(f"{DATE}=", is_date=True), self._store)
 
@@ -129,7 +129,7 @@ class DeltaSink:
         columns = None if self._columns is None else Schema.from_arrow(self._columns)
         try:
             table.create_write_transaction(
-                [*(_removed(each) for each in (changes.gone if changes else ())), *map(self._action, files)],
+                [*(_remove_action(file) for file in (changes.gone if changes else ())), *map(self._action, files)],
                 "append" if columns is None else "overwrite",
                 columns or table.schema(),
                 [DATE],
@@ -156,11 +156,11 @@ class DeltaSink:
         )
 
     def live(self, keys: pa.Table) -> Sequence[LiveFile]:
-        features = {str(each) for each in self._table.protocol().reader_features or ()}
+        features = {str(feature) for feature in self._table.protocol().reader_features or ()}
         if "deletionVectors" in features:
             raise RequestError(f"{self.name}: its files have deletion vectors, which are not read: write another table")
-        found = pa.table(self._table.get_add_actions(flatten=True))
-        rows = found.select(["path", "size_bytes", f"partition.{DATE}"]).to_pylist()
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        rows = actions.select(["path", "size_bytes", f"partition.{DATE}"]).to_pylist()
         return [LiveFile(below(self._folder, unquote(row["path"])), tuple(row.values())) for row in rows]
 
     def offsets(self, first: dict[int, int]) -> Offsets:
@@ -172,20 +172,20 @@ class DeltaSink:
 
     def files(self) -> Collection[str]:
         """See `Sink`: those of each commit and checkpoint that is still in the log."""
-        found: set[str] = set()
+        used: set[str] = set()
         for path in self._store.walk(below(self._folder, "_delta_log")):
             if path.endswith(".json"):
                 for action in parse_actions(self._read(path), path):
-                    found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
+                    used.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
             elif path.endswith(".parquet"):
-                with pq.ParquetFile(self._store.opened(path)) as file:
+                with pq.ParquetFile(self._store.open_file(path)) as file:
                     for kind in {"add", "remove"}.intersection(file.schema_arrow.names):
                         paths = pc.struct_field(file.read(columns=[f"{kind}.path"]).column(kind), "path")
-                        found.update(each for each in paths.to_pylist() if each)
-        return {below(self._folder, unquote(each)) for each in found}
+                        used.update(path for path in paths.to_pylist() if path)
+        return {below(self._folder, unquote(path)) for path in used}
 
     def _read(self, path: str) -> bytes:
-        with pa.input_stream(self._store.opened(path)) as file:
+        with pa.input_stream(self._store.open_file(path)) as file:
             return bytes(file.read())
 
 
@@ -198,7 +198,7 @@ def _system(url: str, options: dict[str, str]) -> Any:
     return fs.PyFileSystem(DeltaStorageHandler(url, options))
 
 
-def _removed(file: LiveFile) -> RemoveAction:
+def _remove_action(file: LiveFile) -> RemoveAction:
     path, size, day = file.handle
     date = None if day is None else day.isoformat()
     return RemoveAction(path, True, int(time.time() * 1000), size, {DATE: date})
@@ -212,8 +212,8 @@ def _stats(file: NewFile) -> dict[str, Any]:
     for i in range(file.metadata.num_columns):
         columns = [group.column(i) for group in groups]
         name = columns[0].path_in_schema if columns else ""
-        if name not in ("partition", "offset") or not all(each.is_stats_set for each in columns):
+        if name not in ("partition", "offset") or not all(column.is_stats_set for column in columns):
             continue
-        least[name] = min(each.statistics.min for each in columns)
-        most[name] = max(each.statistics.max for each in columns)
+        least[name] = min(column.statistics.min for column in columns)
+        most[name] = max(column.statistics.max for column in columns)
     return {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}

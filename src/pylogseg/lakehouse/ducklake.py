@@ -25,7 +25,7 @@ from pylogseg.lakehouse.sinks import (
     Period,
     offsets_of,
     plain_type,
-    widened,
+    widen_schema,
 )
 from pylogseg.lakehouse.stores import LOCAL, FileStore
 
@@ -66,8 +66,8 @@ class DuckLakeSink:
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         """All rows, since a result that is not read to its end keeps a lock on a catalog in SQLite."""
-        found: list[Any] = self._run(statement, *values).fetchall()
-        return found
+        rows: list[Any] = self._run(statement, *values).fetchall()
+        return rows
 
     def _attach(self) -> None:
         os.makedirs(os.path.dirname(self._file), exist_ok=True)
@@ -117,20 +117,20 @@ class DuckLakeSink:
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
         if not self._has_ledger():
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
-        have = self._run(f"from lake.{_quoted(self._table)} limit 0").to_arrow_table().schema
-        columns, files = widened(have, schema, widens=False, table=self.name)
-        self._changes = list(self._added(have, columns, ""))
+        have = self._run(f"from lake.{_quote(self._table)} limit 0").to_arrow_table().schema
+        columns, files = widen_schema(have, schema, widens=False, table=self.name)
+        self._changes = list(self._list_additions(have, columns, ""))
         return FilePlace(self.folder, files, Period("day="))
 
-    def _added(self, have: Iterable[pa.Field], want: Iterable[pa.Field], above: str) -> Iterator[str]:
+    def _list_additions(self, have: Iterable[pa.Field], want: Iterable[pa.Field], above: str) -> Iterator[str]:
         """Statements that add columns, and fields of columns."""
         there = {field.name: field.type for field in have}
         for field in want:
-            name, kind = f"{above}{_quoted(field.name)}", there.get(field.name)
+            name, kind = f"{above}{_quote(field.name)}", there.get(field.name)
             if kind is None:
-                yield f"alter table lake.{_quoted(self._table)} add column {name} {self._type(field)}"
+                yield f"alter table lake.{_quote(self._table)} add column {name} {self._type(field)}"
             elif pa.types.is_struct(kind):
-                yield from self._added(kind, field.type, f"{name}.")
+                yield from self._list_additions(kind, field.type, f"{name}.")
             elif plain_type(kind) != plain_type(field.type):
                 raise RequestError(
                     f"{self.name}: column {name} has new fields inside a list or map: write another table"
@@ -154,7 +154,7 @@ class DuckLakeSink:
             if not self._has(LEDGERS):
                 self._run(f"create table lake.{LEDGERS} (name varchar, ledger varchar)")
             self._connection.register("columns_of_rows", schema.empty_table())
-            self._run(f"create table lake.{_quoted(self._table)} as from columns_of_rows")
+            self._run(f"create table lake.{_quote(self._table)} as from columns_of_rows")
             self._run(f"insert into lake.{LEDGERS} values (?, '')", self._table)
             self._run("commit")
         except duckdb.Error as error:
@@ -177,7 +177,7 @@ class DuckLakeSink:
                 self._run(change)
             if changes is not None:
                 self._connection.register("keys_that_go", changes.keys)
-                self._rows(f"delete from lake.{_quoted(self._table)} {_THAT_GO}")
+                self._rows(f"delete from lake.{_quote(self._table)} {_THAT_GO}")
             for file in files:
                 self._run("call ducklake_add_data_files('lake', ?, ?)", self._table, file.path)
             extra = json.dumps({"pylogseg": ledger.commit})
@@ -192,11 +192,11 @@ class DuckLakeSink:
 
     def live(self, keys: pa.Table) -> int:
         self._connection.register("keys_that_go", keys)
-        return int(self._rows(f"select count(*) from lake.{_quoted(self._table)} {_THAT_GO}")[0][0])
+        return int(self._rows(f"select count(*) from lake.{_quote(self._table)} {_THAT_GO}")[0][0])
 
     def offsets(self, first: dict[int, int]) -> Offsets:
         wanted = " or ".join(f'(partition = {number} and "offset" >= {offset})' for number, offset in first.items())
-        rows = self._run(f'select partition, "offset" from lake.{_quoted(self._table)} where {wanted or "false"}')
+        rows = self._run(f'select partition, "offset" from lake.{_quote(self._table)} where {wanted or "false"}')
         return offsets_of(rows.to_arrow_table())
 
     def files(self) -> Collection[str]:
@@ -227,5 +227,5 @@ def _is_conflict(error: Exception) -> bool:
     return isinstance(error, duckdb.TransactionException) or "database is locked" in str(error)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -110,7 +110,7 @@ def dead_schema(schema: pa.Schema) -> pa.Schema:
 
 def typed_schema(typed: TypedBatches) -> pa.Schema:
     """Return the columns of rows that are decoded."""
-    return pa.schema([each for each in typed.schema() if not _is_beside(each.name, typed)])
+    return pa.schema([field for field in typed.schema() if not _is_beside(field.name, typed)])
 
 
 def _is_beside(name: str, typed: TypedBatches) -> bool:
@@ -120,11 +120,11 @@ def _is_beside(name: str, typed: TypedBatches) -> bool:
 def _told_apart(batch: pa.RecordBatch, typed: TypedBatches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Yield the decoded rows of a batch, and as they are in the log, with the reason, those that do not decode."""
     first = 0
-    for made in typed.batches([batch]):
-        raw = batch.slice(first, made.num_rows)
-        first += made.num_rows
-        reason = pc.coalesce(*(made.column(f"{name}Error") for name in typed.decoders))
-        rows = made.select([name for name in made.schema.names if not _is_beside(name, typed)])
+    for decoded in typed.batches([batch]):
+        raw = batch.slice(first, decoded.num_rows)
+        first += decoded.num_rows
+        reason = pc.coalesce(*(decoded.column(f"{name}Error") for name in typed.decoders))
+        rows = decoded.select([name for name in decoded.schema.names if not _is_beside(name, typed)])
         good = pc.is_null(reason)
         dead = pa.RecordBatch.from_arrays([*raw.columns, reason], schema=dead_schema(raw.schema))
         if reason.null_count == len(reason):
@@ -181,23 +181,23 @@ class TimedFiles:
             self._write(int(periods[0]), batch)
         else:
             order = np.argsort(periods, kind="stable")
-            found, starts = np.unique(periods[order], return_index=True)
-            for period, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            present, starts = np.unique(periods[order], return_index=True)
+            for period, rows in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
                 # A copy: a slice would keep the rows of all periods.
                 self._write(period, batch.take(pa.array(rows)))
-        waiting = sum(each.waiting_bytes for each in self._open.values())
+        waiting = sum(writer.waiting_bytes for writer in self._open.values())
         while waiting > _WAITING_BYTES:
             period, most = max(self._open.items(), key=lambda each: each[1].waiting_bytes)
             waiting -= most.waiting_bytes
             self._flush(period, most)
 
     def _write(self, period: int, batch: pa.RecordBatch) -> None:
-        file = self._open.get(period) or self._open.setdefault(period, self._named(period))
+        file = self._open.get(period) or self._open.setdefault(period, self._open_period(period))
         file.wait(batch)
         if file.waiting_bytes >= _ROW_GROUP_BYTES or file.waiting_rows >= _ROW_GROUP_ROWS:
             self._flush(period, file)
 
-    def _named(self, period: int) -> _OneFile:
+    def _open_period(self, period: int) -> _OneFile:
         folder = below(self._place.folder, self._place.period.folder_of(period))
         self._paths.append(f"{folder}/{self._name}{len(self._paths):05d}.parquet")
         return _OneFile(self._place, self._paths[-1], period)
@@ -206,7 +206,7 @@ class TimedFiles:
         file.flush()
         if file.size >= self._file_bytes:
             self._close(period)
-        opened = [each for each in self._open if self._open[each].is_open]
+        opened = [number for number in self._open if self._open[number].is_open]
         if len(opened) > _OPEN_FILES:
             self._close(max(opened, key=lambda each: self._open[each].size))
 
@@ -251,13 +251,13 @@ class _OneFile:
 
     def flush(self) -> None:
         """Write what waits as a row group."""
-        with _told(self._path):
+        with _name_errors(self._path):
             self._flush()
 
     def _flush(self) -> None:
         if self._writer is None:
             self._file = self._place.store.create(self._path)
-            names = _measured(self._schema) if is_plain(self._schema) else True
+            names = _list_measured(self._schema) if is_plain(self._schema) else True
             self._writer = pq.ParquetWriter(
                 self._file, self._schema, compression=_CODEC, use_dictionary=names, write_statistics=names,
                 store_schema=False, metadata_collector=self._metadata,
@@ -268,11 +268,11 @@ class _OneFile:
                 arranged = rows
             else:
                 arranged = pa.Table.from_batches(map(self._place.arranged, self._waiting))
-            made = pa.Table.from_arrays(
+            table = pa.Table.from_arrays(
                 [column.cast(field.type) for column, field in zip(arranged.columns, self._schema, strict=True)],
                 schema=self._schema,
             )
-            self._writer.write_table(made, row_group_size=max(self.waiting_rows, 1))
+            self._writer.write_table(table, row_group_size=max(self.waiting_rows, 1))
             add_contents(self._contents, rows)
         self._waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
 
@@ -282,7 +282,7 @@ class _OneFile:
         file, writer = self._file, self._writer
         assert file is not None  # opened by the flush
         assert writer is not None
-        with _told(self._path):
+        with _name_errors(self._path):
             writer.add_key_value_metadata({CONTENTS: contents_text(self._contents)})
             writer.close()
             return NewFile(self._path, self._rows, self._place.store.close(file), self._period, self._metadata[0])
@@ -296,17 +296,17 @@ class _OneFile:
                 self._file.close()
 
 
-def _measured(schema: pa.Schema) -> list[str]:
+def _list_measured(schema: pa.Schema) -> list[str]:
     """Return the columns of plain rows of which a dictionary, and the least and greatest, are of use."""
     names = []
-    for each in schema:
-        inner = each.type if pa.types.is_struct(each.type) else ()
-        names += [f"{each.name}.{field.name}" for field in inner if field.name not in UNMEASURED] or [each.name]
+    for column in schema:
+        inner = column.type if pa.types.is_struct(column.type) else ()
+        names += [f"{column.name}.{field.name}" for field in inner if field.name not in UNMEASURED] or [column.name]
     return [name for name in names if name not in UNMEASURED]
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _name_errors(path: str) -> Iterator[None]:
     """Make errors of the system an error that names the file."""
     try:
         yield
@@ -322,7 +322,7 @@ def check_files(store: FileStore, files: Sequence[NewFile], outcome: str) -> Non
 
 def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:
     """Return the logs of the segments of a task, by `log_key`."""
-    return tuple(logs[folder] for folder in dict.fromkeys(each.folder for each in task))
+    return tuple(logs[folder] for folder in dict.fromkeys(piece.folder for piece in task))
 
 
 def log_key(log: LogFiles) -> str:
@@ -336,11 +336,11 @@ def orphans(store: FileStore, folder: str, committed: Mapping[int, int], known: 
 
     A commit is refused that begins below what the ledger has, so such a file is of no run that is still going.
     """
-    there, found = {*known}, []
+    there, paths = {*known}, []
     for path in sorted(store.walk(folder)):
         name = _NAME.fullmatch(path.rpartition("/")[2])
         if name is None or path in there:
             continue
         if int(name["first"]) < committed.get(int(name["partition"]), 0):
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths

@@ -90,15 +90,15 @@ class DataFile:
     is_dead: bool = False  #: Of the table of dead letters.
     batches: Callable[[list[str]], Iterator[pa.RecordBatch]] | None = None
 
-    def checked(self, footer: pq.FileMetaData, schema: pa.Schema) -> Iterator[TableFinding]:
+    def run_check(self, footer: pq.FileMetaData, schema: pa.Schema) -> Iterator[TableFinding]:
         if self.rows is not None and self.rows != footer.num_rows:
             text = f"the table says {self.rows} rows, the file has {footer.num_rows}: engines count wrong"
             yield TableFinding("bounds", text, self.path, footer.num_rows)
         for path, (first, last) in self.bounds.items() if self.deleted is None else ():
             place = path if self.names is None else self.names(path, schema)
-            found = None if place is None else extremes(footer, place)
-            if found is not None and isinstance(found[0], int) and (found[0] < first or found[1] > last):
-                what = f"{'.'.join(path)} is {first} to {last}, the file has {found[0]} to {found[1]}"
+            bounds = None if place is None else extremes(footer, place)
+            if bounds is not None and isinstance(bounds[0], int) and (bounds[0] < first or bounds[1] > last):
+                what = f"{'.'.join(path)} is {first} to {last}, the file has {bounds[0]} to {bounds[1]}"
                 text = f"the table says {what}: queries that filter by it do not see all rows; write the file again"
                 yield TableFinding("bounds", text, self.path, footer.num_rows)
         if self.check is not None:
@@ -116,7 +116,7 @@ class DataFile:
         """Return the file's end, its columns, and where the table contradicts these; StorageError if it is damaged."""
         with library_errors(self.path, "read as Parquet"), self.parquet() as opened:
             metadata, schema = opened.metadata, opened.schema_arrow
-            return metadata, schema, list(self.checked(metadata, schema))
+            return metadata, schema, list(self.run_check(metadata, schema))
 
 
 @dataclass(frozen=True)
@@ -150,19 +150,19 @@ def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], fi
         opened = stack.enter_context(file.parquet())
         names, constants = columns_in_file(file, columns, opened.schema_arrow)
         wanted = [".".join(path) for path in names.values()]
-        repeated = _repeated(opened.metadata, groups, [names[role][0] for role in ("key", "value") if role in names])
+        repeated = _find_coded(opened.metadata, groups, [names[role][0] for role in ("key", "value") if role in names])
         if repeated:
             opened = stack.enter_context(file.parquet(read_dictionary=repeated))
         size = batch_rows(opened.metadata, groups, wanted)
         at = first_row
         for batch in opened.iter_batches(size, row_groups=list(groups), columns=wanted, use_threads=False):
-            kept = None if file.deleted is None else _kept(file.deleted, at, batch.num_rows)
+            kept = None if file.deleted is None else _mask_deleted(file.deleted, at, batch.num_rows)
             at += batch.num_rows
-            found = {role: _leaf(batch, path) for role, path in names.items()}
+            arrays = {role: _leaf(batch, path) for role, path in names.items()}
             if kept is not None:
-                found = {role: array.filter(kept) for role, array in found.items()}
+                arrays = {role: array.filter(kept) for role, array in arrays.items()}
             rows = batch.num_rows if kept is None else int(pc.sum(kept).as_py() or 0)
-            yield Batch(rows, {**found, **constants})
+            yield Batch(rows, {**arrays, **constants})
 
 
 def columns_in_file(
@@ -187,7 +187,7 @@ def has(schema: pa.Schema, path: tuple[str, ...]) -> bool:
     for i, part in enumerate(path):
         if i and not pa.types.is_struct(fields):
             return False
-        if part not in (fields.names if i == 0 else [each.name for each in fields]):
+        if part not in (fields.names if i == 0 else [field.name for field in fields]):
             return False
         fields = fields.field(part).type
     return True
@@ -195,35 +195,35 @@ def has(schema: pa.Schema, path: tuple[str, ...]) -> bool:
 
 def extremes(footer: pq.FileMetaData, path: tuple[str, ...]) -> tuple[Any, Any] | None:
     """Return the least and greatest value of a column by a file's statistics; None if they do not tell."""
-    found, name = [], ".".join(path)
+    values, name = [], ".".join(path)
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         for column in map(group.column, range(group.num_columns)):
-            told = column.statistics if column.path_in_schema == name else None
-            if told is not None and told.has_min_max:
-                found += [told.min, told.max]
-    return (min(found), max(found)) if found else None
+            statistics = column.statistics if column.path_in_schema == name else None
+            if statistics is not None and statistics.has_min_max:
+                values += [statistics.min, statistics.max]
+    return (min(values), max(values)) if values else None
 
 
 def has_ids(schema: pa.Schema) -> bool:
     """Check whether the columns of a file have the numbers that the table knows them by."""
-    return any(_number(each) is not None for each in schema)
+    return any(_number(field) is not None for field in schema)
 
 
 def path_by_id(fields: Any, number: int) -> tuple[str, ...] | None:
     """Find a column, or a field of structs, by its number in the table."""
-    for each in fields:
-        if _number(each) == number:
-            return (each.name,)
-        inner = path_by_id(each.type, number) if pa.types.is_struct(each.type) else None
+    for column in fields:
+        if _number(column) == number:
+            return (column.name,)
+        inner = path_by_id(column.type, number) if pa.types.is_struct(column.type) else None
         if inner is not None:
-            return (each.name, *inner)
+            return (column.name, *inner)
     return None
 
 
 def _number(field: pa.Field) -> int | None:
-    found = (field.metadata or {}).get(b"PARQUET:field_id")
-    return None if found is None else int(found)
+    raw = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if raw is None else int(raw)
 
 
 def _leaf(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
@@ -232,18 +232,18 @@ def _leaf(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
     return pc.struct_field(array, list(path[1:])) if len(path) > 1 else array
 
 
-def _kept(deleted: Positions, at: int, rows: int) -> pa.Array:
+def _mask_deleted(deleted: Positions, at: int, rows: int) -> pa.Array:
     mask = np.ones(rows, np.bool_)
     first, end = np.searchsorted(deleted, [at, at + rows])
     mask[deleted[first:end] - at] = False
     return pa.array(mask)
 
 
-def _repeated(metadata: pq.FileMetaData, groups: tuple[int, ...], names: Iterable[str]) -> list[str]:
+def _find_coded(metadata: pq.FileMetaData, groups: tuple[int, ...], names: Iterable[str]) -> list[str]:
     """Return the columns of bytes whose values lie in a dictionary: as rows they may be a thousand times larger."""
     chunks = [metadata.row_group(number).column(i) for number in groups for i in range(metadata.num_columns)]
-    of_bytes = (each for each in chunks if each.physical_type == "BYTE_ARRAY" and each.has_dictionary_page)
-    return sorted({each.path_in_schema for each in of_bytes}.intersection(names))
+    of_bytes = (chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page)
+    return sorted({chunk.path_in_schema for chunk in of_bytes}.intersection(names))
 
 
 def batch_rows(metadata: pq.FileMetaData, groups: tuple[int, ...], names: list[str]) -> int:
@@ -281,11 +281,11 @@ def open_table(given: Any, what: str = "TABLE") -> ForeignTable:
 
 
 def _format_of(path: str) -> str:
-    found = next((entry.name for entry in FORMATS.values() if entry.recognises(path)), "parquet")
-    if found == "parquet" and "://" in path:
+    name = next((entry.name for entry in FORMATS.values() if entry.recognises(path)), "parquet")
+    if name == "parquet" and "://" in path:
         places = " or ".join(entry.in_store for entry in FORMATS.values() if entry.in_store)
         raise RequestError(f"{path}: say which format it has: {places}")
-    return found
+    return name
 
 
 def _open(kind: str, name: str) -> ForeignTable:
@@ -303,12 +303,12 @@ def _open(kind: str, name: str) -> ForeignTable:
 def open_parquet(path: str) -> ForeignTable:
     """Open a Parquet file, or a folder of them; folders named ``COLUMN=VALUE`` are columns."""
     if os.path.isdir(path):
-        found = sorted(_parquet_files(path))
-        if not found:
+        paths = sorted(_parquet_files(path))
+        if not paths:
             raise RequestError(f"{path}: no table: the folder has neither _delta_log nor metadata, nor .parquet files")
     else:
-        found = [path]
-    files = tuple(DataFile(name, constants=_from_folders(os.path.relpath(name, path))) for name in found)
+        paths = [path]
+    files = tuple(DataFile(name, constants=_from_folders(os.path.relpath(name, path))) for name in paths)
     schema = schema_of(files)
     for name, value in files[0].constants.items():
         if name not in schema.names:
@@ -337,12 +337,12 @@ def _parquet_files(folder: str) -> Iterator[str]:
 
 
 def _from_folders(path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for folder in path.split(os.sep)[:-1]:
         name, equals, value = folder.partition("=")
         if equals:
-            found[name] = int(value) if re.fullmatch(r"\d{1,18}", value) else value
-    return found
+            constants[name] = int(value) if re.fullmatch(r"\d{1,18}", value) else value
+    return constants
 
 
 def _of_arrow(given: Any) -> ForeignTable:
@@ -368,10 +368,10 @@ def _of_fragment(schema: pa.Schema, fragment: Any) -> DataFile:
         opened = functools.partial(fragment.filesystem.open_input_file, fragment.path)
         return DataFile(fragment.path, constants=constants, open=opened)
     path = getattr(fragment, "path", "rows in memory")
-    return DataFile(path, batches=functools.partial(_scanned, fragment, schema))
+    return DataFile(path, batches=functools.partial(_scan_fragment, fragment, schema))
 
 
-def _scanned(fragment: Any, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _scan_fragment(fragment: Any, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
     with library_errors(getattr(fragment, "path", "rows in memory"), "read"):
         yield from fragment.to_batches(schema=schema, columns=columns, batch_size=_BATCH_ROWS, use_threads=False)
 

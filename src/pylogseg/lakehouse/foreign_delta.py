@@ -29,7 +29,7 @@ def open_it(path: str) -> ForeignTable:
         table = DeltaTable(path)
         actions = pa.table(table.get_add_actions())
         schema = pa.schema(table.schema().to_arrow())
-        vectors = _deleted(table)
+        vectors = _read_deleted(table)
     except TableNotFoundError as error:
         raise NoTableError(f"{path}: no Delta table: {error}") from None
     store = pa.fs.PyFileSystem(DeltaStorageHandler(table.table_uri))
@@ -75,14 +75,14 @@ def _whole_numbers(least: Any, most: Any, above: tuple[str, ...]) -> Iterator[tu
             yield (*above, name), (value, other)
 
 
-def _deleted(table: Any) -> dict[str, Any]:
+def _read_deleted(table: Any) -> dict[str, Any]:
     """Return the positions of deleted rows, by file."""
-    found = {}
+    positions = {}
     for row in pa.table(table.deletion_vectors()).to_pylist():
         # Which rows are kept; those behind its end are, too.
         kept = np.array(row["selection_vector"], np.bool_)
-        found[unquote(os.path.basename(row["filepath"]))] = np.flatnonzero(~kept).astype(np.int64)
-    return _ByName(found)
+        positions[unquote(os.path.basename(row["filepath"]))] = np.flatnonzero(~kept).astype(np.int64)
+    return _ByName(positions)
 
 
 class _ByName(dict[str, Any]):

@@ -38,8 +38,8 @@ class _Catalog:
         self.findings: list[TableFinding] = []
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._connection.execute(query, list(values)).fetchall()
-        return found
+        rows: list[tuple[Any, ...]] = self._connection.execute(query, list(values)).fetchall()
+        return rows
 
     def table(self, name: str) -> ForeignTable:
         (newest,) = self._rows("select max(snapshot_id) from ducklake_snapshot")[0]
@@ -54,11 +54,11 @@ class _Catalog:
             raise NoTableError(f"{self._path}: name one table, as ducklake:{self._path}/TABLE; it has {names}")
         full, number, *places = chosen[0]
         files = self._data_files(number, places)
-        schema = self._renamed(number, schema_of(reversed(files))) if files else self._declared(number)
+        schema = self._rename_fields(number, schema_of(reversed(files))) if files else self._declare_schema(number)
         version = f"snapshot {newest}"
         ledgers = [self._data_files(key, where) for whole, key, *where in there if whole.partition(".")[2] == LEDGERS]
-        own = [_ledger_of(each, full.partition(".")[2]) for of_one in ledgers for each in of_one]
-        ledger = next((each for each in own if each is not None), None)
+        own = [_ledger_of(row, full.partition(".")[2]) for of_one in ledgers for row in of_one]
+        ledger = next((parsed for parsed in own if parsed is not None), None)
         name = f"{self._path}:{full}"
         return ForeignTable(name, "ducklake", schema, tuple(files), tuple(self.findings), version, ledger)
 
@@ -67,7 +67,7 @@ class _Catalog:
         folder = self._data_path()
         for path, is_relative in (places[:2], places[2:]):
             folder = os.path.join(folder, path) if is_relative else path
-        return [*self._files(number, folder), *self._inlined(number)]
+        return [*self._files(number, folder), *self._read_inlined(number)]
 
     def _data_path(self) -> str:
         (path,) = self._rows("select value from ducklake_metadata where key = 'data_path' and scope is null")[0]
@@ -84,7 +84,7 @@ class _Catalog:
             names[column] = name if parent is None else f"{names.get(parent, '')}.{name}"
         return {name: column for column, name in names.items()}
 
-    def _declared(self, number: int) -> pa.Schema:
+    def _declare_schema(self, number: int) -> pa.Schema:
         """Return the columns of a table without files; those of other types than ours have no type."""
         rows = self._rows(
             "select column_name, column_type from ducklake_column where table_id = ? and end_snapshot is null "
@@ -93,7 +93,7 @@ class _Catalog:
         )
         return pa.schema([pa.field(name, _TYPES.get(kind, pa.null())) for name, kind in rows])
 
-    def _renamed(self, number: int, schema: pa.Schema) -> pa.Schema:
+    def _rename_fields(self, number: int, schema: pa.Schema) -> pa.Schema:
         """The schema with the names that the columns have in the table now."""
         for name, column in self._columns(number).items():
             path = path_by_id(schema, column) if "." not in name else None
@@ -113,7 +113,7 @@ class _Catalog:
         ):
             path = os.path.join(folder, path) if is_relative else path
             deleted = deletes.get(key)
-            names = functools.partial(_named, columns)
+            names = functools.partial(_find_names, columns)
             positions = None if deleted is None else np.unique(np.concatenate(deleted))
             said = {"rows": count, "bounds": bounds.get(key, {})}
             files.append(DataFile(path, f"snapshot {begin}", deleted=positions, names=names, **said))
@@ -122,19 +122,19 @@ class _Catalog:
     def _bounds(self, number: int, columns: dict[str, int]) -> dict[int, Any]:
         """Return what the catalog says of the least and greatest whole numbers, by data file."""
         names = {column: tuple(name.split(".")) for name, column in columns.items()}
-        found: dict[int, Any] = {}
+        bounds: dict[int, Any] = {}
         for key, column, least, most in self._rows(
             "select s.data_file_id, s.column_id, s.min_value, s.max_value from ducklake_file_column_stats s "
             "join ducklake_column c using (table_id, column_id) where table_id = ? and c.end_snapshot is null "
             "and c.column_type in ('int32', 'int64') and s.min_value is not null and s.max_value is not null",
             number,
         ):
-            found.setdefault(key, {})[names[column]] = int(least), int(most)
-        return found
+            bounds.setdefault(key, {})[names[column]] = int(least), int(most)
+        return bounds
 
     def _deletes(self, number: int, folder: str) -> dict[int, list[Any]]:
         """Return the positions of deleted rows, by data file."""
-        found: dict[int, list[Any]] = {}
+        deletes: dict[int, list[Any]] = {}
         for key, path, is_relative in self._rows(
             "select data_file_id, path, path_is_relative from ducklake_delete_file "
             "where table_id = ? and end_snapshot is null",
@@ -142,18 +142,18 @@ class _Catalog:
         ):
             path = os.path.join(folder, path) if is_relative else path
             try:
-                found.setdefault(key, []).append(pq.read_table(path, columns=["pos"]).column("pos").to_numpy())
+                deletes.setdefault(key, []).append(pq.read_table(path, columns=["pos"]).column("pos").to_numpy())
             except (OSError, pa.ArrowException) as error:
                 self.findings.append(TableFinding("unread", f"deleted positions cannot be read: {error}", path))
         if self._has(f"ducklake_inlined_delete_{number}"):
             for key, row in self._rows(f"select file_id, row_id from ducklake_inlined_delete_{number}"):
-                found.setdefault(key, []).append(np.array([row], np.int64))
-        return found
+                deletes.setdefault(key, []).append(np.array([row], np.int64))
+        return deletes
 
     def _has(self, name: str) -> bool:
         return bool(self._rows("select 1 from duckdb_tables() where database_name = 'c' and table_name = ?", name))
 
-    def _inlined(self, number: int) -> list[DataFile]:
+    def _read_inlined(self, number: int) -> list[DataFile]:
         """Return the rows that lie in the catalog itself, as files in memory: small ones, by their nature."""
         files = []
         for (name,) in self._rows("select table_name from ducklake_inlined_data_tables where table_id = ?", number):
@@ -176,7 +176,7 @@ def _ledger_of(ledgers: DataFile, table: str) -> Ledger | None:
     return next((Ledger.parse(text, table) for text in texts if text), None)
 
 
-def _named(columns: dict[str, int], path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
+def _find_names(columns: dict[str, int], path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
     """Find a column of the table in a file by its number."""
     number = columns.get(".".join(path))
     return path if number is None or not has_ids(schema) else path_by_id(schema, number)

@@ -35,7 +35,7 @@ _REMEDY = "queries that filter by it do not see them all; write them again by ap
 def open_it(given: str) -> ForeignTable:
     """Open an Iceberg table: its name as `TableName` has it without the kind, its folder, or a metadata file."""
     try:
-        table = _loaded(given)
+        table = _load(given)
         snapshot = table.current_snapshot()
         entries = [] if snapshot is None else list(_entries(table, snapshot))
     except (NoSuchTableError, NoSuchNamespaceError) as error:
@@ -50,7 +50,7 @@ def open_it(given: str) -> ForeignTable:
     return ForeignTable(name, "iceberg", schema, tuple(files), tuple(deletes.findings), version, ledger)
 
 
-def _loaded(given: str) -> Any:
+def _load(given: str) -> Any:
     if given.endswith(".metadata.json"):
         return StaticTable.from_metadata(given)
     if os.path.isdir(given):
@@ -77,14 +77,14 @@ def _loaded(given: str) -> Any:
 
 def _newest(folder: str) -> str:
     """Return the newest metadata file of a table's folder, for one without its catalog."""
-    found = glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json"))
+    paths = glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json"))
 
     def number(path: str) -> tuple[int, float]:
         match = re.match(r"v?(\d+)", os.path.basename(path))
         return int(match[1]) if match else -1, os.path.getmtime(path)
 
-    found.sort(key=number)
-    newest = [path for path in found if number(path)[0] == number(found[-1])[0]]
+    paths.sort(key=number)
+    newest = [path for path in paths if number(path)[0] == number(paths[-1])[0]]
     if len(newest) > 1:
         raise RequestError(
             f"{folder}: {' and '.join(map(os.path.basename, newest))} are both the newest metadata: one of two writers "
@@ -108,11 +108,11 @@ def _file(table: Any, entry: Any, deletes: _Deletes) -> DataFile:
         path,
         f"snapshot {entry.snapshot_id}",
         deleted=deletes.of(data.file_path, entry.sequence_number or 0),
-        open=None if is_local else functools.partial(_opened, table.io, data.file_path),
-        names=functools.partial(_named, table.schema()),
+        open=None if is_local else functools.partial(_open, table.io, data.file_path),
+        names=functools.partial(_find_names, table.schema()),
         rows=data.record_count,
         bounds=_whole_numbers(table, data),
-        check=functools.partial(_checked, table, data),
+        check=functools.partial(_check_bounds, table, data),
     )
 
 
@@ -121,23 +121,23 @@ def _whole_numbers(table: Any, data: Any) -> dict[tuple[str, ...], tuple[int, in
     from pyiceberg.conversions import from_bytes
     from pyiceberg.types import IntegerType, LongType
 
-    found, lower, upper = {}, data.lower_bounds or {}, data.upper_bounds or {}
+    bounds, lower, upper = {}, data.lower_bounds or {}, data.upper_bounds or {}
     for number in lower.keys() & upper.keys():
         name = table.schema().find_column_name(number)
         kind = None if name is None else table.schema().find_type(number)
         if name is not None and isinstance(kind, IntegerType | LongType):
             # Those of before a column became wider have the bytes of its first type.
-            of = (IntegerType() if len(each) == 4 else LongType() for each in (lower[number], upper[number]))
+            of = (IntegerType() if len(bound) == 4 else LongType() for bound in (lower[number], upper[number]))
             least, most = (from_bytes(a, b) for a, b in zip(of, (lower[number], upper[number]), strict=True))
-            found[tuple(name.split("."))] = least, most
-    return found
+            bounds[tuple(name.split("."))] = least, most
+    return bounds
 
 
-def _opened(io: Any, location: str) -> Any:
+def _open(io: Any, location: str) -> Any:
     return io.new_input(location).open()
 
 
-def _named(of_table: Any, path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
+def _find_names(of_table: Any, path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
     """Find a column of the table in a file by its number, so that names may have changed since."""
     if not has_ids(schema):
         return path  # of another writer, added by its names
@@ -162,16 +162,16 @@ class _Deletes:
                 self.findings.append(TableFinding("unread", text, path, data.record_count))
                 continue
             try:
-                found = _positions(table, data)
+                deletes = _positions(table, data)
             except (OSError, ValueError, pa.ArrowException) as error:
                 self.findings.append(TableFinding("unread", f"deleted positions cannot be read: {error}", path))
                 continue
-            for name, positions in found.items():
+            for name, positions in deletes.items():
                 self._positions.setdefault(name, []).append((entry.sequence_number or 0, positions))
 
     def of(self, location: str, sequence: int) -> Any:
-        found = [each for number, each in self._positions.get(location, ()) if number >= sequence]
-        return np.unique(np.concatenate(found)) if found else None
+        arrays = [positions for number, positions in self._positions.get(location, ()) if number >= sequence]
+        return np.unique(np.concatenate(arrays)) if arrays else None
 
 
 def _positions(table: Any, data: Any) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _positions(table: Any, data: Any) -> dict[str, Any]:
     return {name: positions[codes == code] for code, name in enumerate(names.dictionary.to_pylist())}
 
 
-def _checked(table: Any, data: Any, footer: pq.FileMetaData, schema: pa.Schema) -> Iterator[TableFinding]:
+def _check_bounds(table: Any, data: Any, footer: pq.FileMetaData, schema: pa.Schema) -> Iterator[TableFinding]:
     """Compare the values of a file's partition with its footer."""
     path, _ = local_path(data.file_path)
     spec = table.specs().get(data.spec_id, table.spec())
@@ -204,7 +204,7 @@ def _checked(table: Any, data: Any, footer: pq.FileMetaData, schema: pa.Schema) 
                 yield TableFinding("hidden", text, path, footer.num_rows)
         elif value is None or not (least == largest == value):
             kind = field.transform.result_type(table.schema().find_type(field.source_id))
-            said, first, last = (field.transform.to_human_string(kind, each) for each in (value, least, largest))
+            said, first, last = (field.transform.to_human_string(kind, bound) for bound in (value, least, largest))
             text = (
                 f"its partition value {field.name} is {said}, its rows have {first}"
                 f"{'' if least == largest else f' to {last}'}: {_REMEDY}"
@@ -218,15 +218,15 @@ def _bounds(table: Any, field: Any, footer: pq.FileMetaData, schema: pa.Schema) 
     A transform that keeps no order has values of its column here.
     """
     name = table.schema().find_column_name(field.source_id)
-    path = None if name is None else _named(table.schema(), tuple(name.split(".")), schema)
+    path = None if name is None else _find_names(table.schema(), tuple(name.split(".")), schema)
     if path is None:
         return None
     transform = field.transform.transform(table.schema().find_type(field.source_id))
     kind = _leaf_type(schema, path)
-    found = extremes(footer, path)
-    if found is None or not field.transform.preserves_order:
-        return found
-    return transform(_plain(found[0], kind)), transform(_plain(found[1], kind))
+    pair = extremes(footer, path)
+    if pair is None or not field.transform.preserves_order:
+        return pair
+    return transform(_plain(pair[0], kind)), transform(_plain(pair[1], kind))
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:

@@ -105,7 +105,7 @@ def in_order(table: Any, topic: Any) -> tuple[Any, Any]:
     """Return table and topic; a caller may give the topic first, as the shell has it: its name is no path."""
     is_topic_first = isinstance(table, str) and _is_topic(table) and topic is not None
     several = topic if isinstance(topic, list | tuple) else [topic]
-    if is_topic_first and not all(isinstance(each, str) and _is_topic(each) for each in several):
+    if is_topic_first and not all(isinstance(text, str) and _is_topic(text) for text in several):
         return topic, table
     return table, topic
 

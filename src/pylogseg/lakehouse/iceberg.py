@@ -50,7 +50,7 @@ from pylogseg.lakehouse.sinks import (
     is_plain,
     is_same,
     offsets_of,
-    widened,
+    widen_schema,
 )
 from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectFiles, local_path, name_below
 
@@ -131,12 +131,12 @@ class IcebergSink:
         if is_new and TOPIC_ID not in table.properties:
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
         source, transform, name = self._spec
-        if [(each.name, each.transform) for each in table.spec().fields] != [(name, transform)]:
+        if [(field.name, field.transform) for field in table.spec().fields] != [(name, transform)]:
             raise RequestError(
                 f"{self.name}: it is not partitioned by {transform} of {source} alone: write another table"
             )
         have = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        columns, files = widened(have, schema, widens=True, table=self.name)
+        columns, files = widen_schema(have, schema, widens=True, table=self.name)
         self._columns = None if is_same(have, columns) else columns
         self._made = self._transaction().table_metadata.schema()  # its ids are those that the commit will give
         with_ids = _with_ids(files, schema_to_pyarrow(self._made, include_field_ids=True))
@@ -166,10 +166,10 @@ class IcebergSink:
         unmeasured = _UNMEASURED[self._layout] if is_plain(schema) else ()
         metrics = {f"write.metadata.metrics.column.{name}": "none" for name in unmeasured}
         properties = {**_PROPERTIES, TOPIC_ID: str(ledger.topic_id), **metrics}
-        made = self._catalog.create_table_transaction(self._identifier, schema, properties=properties)
-        with made.update_spec() as update:
+        transaction = self._catalog.create_table_transaction(self._identifier, schema, properties=properties)
+        with transaction.update_spec() as update:
             update.add_field(*self._spec)
-        made.commit_transaction()
+        transaction.commit_transaction()
 
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
         table = self._table
@@ -184,15 +184,15 @@ class IcebergSink:
                 for gone in changes.gone if changes is not None else ():
                     snapshot.delete_data_file(gone.handle)
                 for file in files:
-                    snapshot.append_data_file(self._described(file, transaction.table_metadata))
+                    snapshot.append_data_file(self._describe(file, transaction.table_metadata))
             self._table = transaction.commit_transaction()
             self._columns = None
         except CommitFailedException as error:
             raise ConflictError(f"{self.name}: {error}") from error
 
-    def _described(self, file: NewFile, meta: Any) -> IcebergFile:
+    def _describe(self, file: NewFile, meta: Any) -> IcebergFile:
         schema = meta.schema()
-        found = data_file_statistics_from_parquet_metadata(
+        statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=file.metadata,
             stats_columns=compute_statistics_plan(schema, meta.properties),
             parquet_column_mapping=parquet_path_to_id_mapping(schema),
@@ -207,19 +207,19 @@ class IcebergSink:
             spec_id=meta.default_spec_id,
             equality_ids=None,
             key_metadata=None,
-            **found.to_serialized_dict(),
+            **statistics.to_serialized_dict(),
         )
 
     def live(self, keys: pa.Table) -> Sequence[LiveFile]:
-        found = []
+        files = []
         for task in self._table.scan().plan_files():
             if task.delete_files:
                 raise RequestError(
                     f"{self.name}: another engine has deleted rows of {task.file.file_path} in files of deletes, which "
                     "are not read: let it rewrite the data files first"
                 )
-            found.append(LiveFile(_path(self._table.io, task.file.file_path), task.file))
-        return found
+            files.append(LiveFile(_path(self._table.io, task.file.file_path), task.file))
+        return files
 
     def offsets(self, first: dict[int, int]) -> Offsets:
         names = tuple(leaf(self._layout, name) for name in ("partition", "offset"))
@@ -229,12 +229,12 @@ class IcebergSink:
         return offsets_of(self._table.scan(wanted, selected_fields=names).to_arrow())
 
     def files(self) -> Collection[str]:
-        found = set()
+        paths = set()
         for snapshot in self._table.snapshots():
             for manifest in snapshot.manifests(self._table.io):
                 for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
-                    found.add(_path(self._table.io, entry.data_file.file_path))
-        return found
+                    paths.add(_path(self._table.io, entry.data_file.file_path))
+        return paths
 
 
 def open_sink(table: TableName, options: Mapping[str, str], layout: str) -> IcebergSink:
@@ -266,7 +266,7 @@ def _with_ids(schema: pa.Schema, numbered: pa.Schema) -> pa.Schema:
 def _with_id(field: pa.Field, numbered: pa.Field) -> pa.Field:
     kind, like = field.type, numbered.type
     if pa.types.is_struct(kind):
-        kind = pa.struct([_with_id(each, like.field(each.name)) for each in kind])
+        kind = pa.struct([_with_id(inner, like.field(inner.name)) for inner in kind])
     elif pa.types.is_map(kind):
         kind = pa.map_(_with_id(kind.key_field, like.key_field), _with_id(kind.item_field, like.item_field))
     elif pa.types.is_list(kind):

@@ -42,7 +42,7 @@ from pylogseg.lakehouse.files import (
 from pylogseg.lakehouse.formats import TableName, in_order
 from pylogseg.lakehouse.latest import COMMIT_BYTES as LATEST_BYTES
 from pylogseg.lakehouse.latest import newest, newest_task, rewrite_task, written_rows
-from pylogseg.lakehouse.layouts import FLAT, LAYOUTS, Layout, leaf, nested, table_schema
+from pylogseg.lakehouse.layouts import FLAT, LAYOUTS, Layout, leaf, nest_values, table_schema
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.lakehouse.library_errors import library_errors
 from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of, sink_of
@@ -316,9 +316,9 @@ def lake(
     chosen = of_topics(whole.select(choice.names or None), choice.names).select(partition=choice.numbers or None)
     on_bytes = work.pop("on_bytes", None)
     done = list(write_tables(whole, chosen, table, how, choose_executor(**work), on_bytes, choice))
-    for each in done:
-        if each.error is not None:
-            raise each.error
+    for answer in done:
+        if answer.error is not None:
+            raise answer.error
     return done
 
 
@@ -341,8 +341,8 @@ def write_tables(
     if name.has_topic:
         topics += vanished_topics(disk, topics)
     if name.has_topic and not chosen.is_named:
-        topics = [each for each in topics if not is_own(each.name)]
-    names = [each.name for each in topics if each.name]
+        topics = [topic for topic in topics if not is_own(topic.name)]
+    names = [topic.name for topic in topics if topic.name]
     if not name.has_topic and len(names) > 1:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         raise RequestError(f"{table}: a table has one topic, and there are {some}: name one, or write {{topic}} in it")
@@ -354,7 +354,7 @@ def write_tables(
         except PylogsegError as error:
             yield LakeTable(topic.name, name.text, error=error)
             continue
-        yield _TableRun(disk, topic, own, options, executor, advance).done()
+        yield _TableRun(disk, topic, own, options, executor, advance).run()
 
 
 class _TableRun:
@@ -376,12 +376,12 @@ class _TableRun:
             raise RequestError(f"{name.text}: a table of the latest records is written by threads, not on Spark")
         decodes = options.decoding is not None
         self._dead = sink_of(name.dead, options.table_options, options.layout) if decodes else None
-        self._numbers = [each.partition.partition for each in topic.logs]
+        self._numbers = [log.partition.partition for log in topic.logs]
         self._found = LakeTable(topic.name, self._table.name)
         self._typed: TypedBatches | None = None
         self._is_passed = False
 
-    def done(self) -> LakeTable:
+    def run(self) -> LakeTable:
         try:
             for conflicts in range(_CONFLICTS):
                 try:
@@ -426,7 +426,7 @@ class _TableRun:
         else:
             self._pass_over(())
             self._check_columns(ledger, dead)
-        self._found.offsets = {} if ledger is None else {n: each[:2] for n, each in ledger.partitions.items()}
+        self._found.offsets = {} if ledger is None else {n: extent[:2] for n, extent in ledger.partitions.items()}
         self._found.waiting = self._waiting(ledger)
 
     def _with_source(self, ledger: Ledger | None) -> Ledger:
@@ -463,20 +463,20 @@ class _TableRun:
         self._is_passed = True
 
     def _load(self, sink: Sink) -> Ledger | None:
-        found = sink.load(self._numbers)
+        ledger = sink.load(self._numbers)
         latest = self._options.latest if sink is self._table else None
-        self._topic.check(found, self._options.reading.isolation_level, sink.name, latest=latest)
-        return found
+        self._topic.check(ledger, self._options.reading.isolation_level, sink.name, latest=latest)
+        return ledger
 
     def _waiting(self, ledger: Ledger | None) -> dict[int, int]:
         """Return how many offsets of each partition are behind what the table has; only names and indexes are read."""
-        found = {}
+        waiting = {}
         for source in self._topic.logs:
             extent = None if ledger is None else ledger.partitions.get(source.partition.partition)
             has = source.log.log_start_offset if extent is None else extent.next_offset
             if source.log.log_end_offset > has:
-                found[source.partition.partition] = source.log.log_end_offset - has
-        return found
+                waiting[source.partition.partition] = source.log.log_end_offset - has
+        return waiting
 
     def _write(self, spans: Sequence[Unwritten], ledger: Ledger, dead: Ledger | None) -> Ledger:
         options = self._options
@@ -494,16 +494,16 @@ class _TableRun:
         logs = {log_key(span.source.log): span.source.log for span in spans}
         whole = [piece for span in spans for piece in pieces(Extent(span.source.log, *span[1:3]))]
         self._pass_over(whole)
-        folders = [each for to in (how.rows, how.dead) if to is not None for each in to.store.shared(to.folder)]
+        folders = [share for to in (how.rows, how.dead) if to is not None for share in to.store.list_shared(to.folder)]
         number = 0
         for tasks, extents in _commits(spans, whole, options, getattr(self._executor, "jobs", 8)):
-            sizes = [sum(each.size for each in task) for task in tasks]
+            sizes = [sum(piece.size for piece in task) for task in tasks]
             load = Workload("pylogseg lake", sizes, self._advance, folders)
             work = [(number + i, task, logs_for(task, logs)) for i, task in enumerate(tasks)]
             number += len(tasks)
-            done, changes = self._written(work, how, load) if not options.latest else self._latest(work, how, load)
-            rows = [file for each in done for file in (*each.rows, *each.again)]
-            letters = [file for each in done for file in each.dead]
+            done, changes = self._write_rows(work, how, load) if not options.latest else self._latest(work, how, load)
+            rows = [file for written in done for file in (*written.rows, *written.again)]
+            letters = [file for written in done for file in written.dead]
             for sink, files in ((self._table, rows), (self._dead, letters)):
                 if sink is not None:
                     check_files(sink.store, files, f"nothing of it is committed to {self._table.name}")
@@ -524,27 +524,27 @@ class _TableRun:
             self._count(done)
         return ledger
 
-    def _written(self, work: Sequence[_Work], how: FileOptions, load: Workload) -> tuple[list[Written], None]:
+    def _write_rows(self, work: Sequence[_Work], how: FileOptions, load: Workload) -> tuple[list[Written], None]:
         return list(self._executor.map(functools.partial(write_task, how=how), work, load)), None
 
     def _latest(self, work: Sequence[_Work], how: FileOptions, load: Workload) -> tuple[list[Written], Changes | None]:
         """Write the latest records of a commit, and again what other rows the files have that lose some by it."""
-        found = list(self._executor.map(functools.partial(newest_task, how=how), work, load))
-        rows = newest([each for each, _ in found]) if found else None
+        answers = list(self._executor.map(functools.partial(newest_task, how=how), work, load))
+        rows = newest([table for table, _ in answers]) if answers else None
         if rows is None or not rows.num_rows:
-            return [Written([], [], [gap for _, gaps in found for gap in gaps])], None
+            return [Written([], [], [gap for _, gaps in answers for gap in gaps])], None
         # By this name it is known that the files are of no run that is going on, once the ledger is past it.
         first = work[0][1][0]
         name = functools.partial(new_name, how, first.partition, first.first_offset)
         done = written_rows(rows, how, name(work[0][0]))
-        done = replace(done, gaps=[*(gap for _, gaps in found for gap in gaps), *done.gaps])
+        done = replace(done, gaps=[*(gap for _, gaps in answers for gap in gaps), *done.gaps])
         keys = rows.select(["partition", "key"])
         live = self._table.live(keys)
         if isinstance(live, int):
             return [replace(done, lost=live)], Changes(keys)
         again = functools.partial(rewrite_task, how=how, keys=keys)
         kept = list(self._executor.map(again, [(name(i), file.path) for i, file in enumerate(live)]))
-        gone = [file for file, each in zip(live, kept, strict=True) if each.lost]
+        gone = [file for file, rewrite in zip(live, kept, strict=True) if rewrite.lost]
         return [done, *kept], Changes(keys, gone)
 
     def _open(self, sink: Sink, schema: pa.Schema, ledger: Ledger) -> FilePlace:
@@ -555,7 +555,7 @@ class _TableRun:
             if self._load(sink) is not None:
                 raise ConflictError(f"{sink.name}: another run has made it, and has written to it")
         place = sink.open(schema, not ledger.partitions)
-        return place if layout == FLAT else replace(place, arranged=nested)
+        return place if layout == FLAT else replace(place, arranged=nest_values)
 
     def _check_ahead(self, letters: Sequence[NewFile], ahead: Mapping[int, tuple[int, int]], sink: Sink) -> None:
         """Refuse new dead letters among records that another run has decoded: it may write them as rows."""
@@ -563,9 +563,9 @@ class _TableRun:
             return
         columns = [leaf(self._options.layout, name) for name in ("partition", "offset")]
         for file in letters:
-            with library_errors(file.path, "read"), pq.ParquetFile(sink.store.opened(file.path)) as opened:
-                found = offsets_of(opened.read(columns=columns))
-            for number, offsets in found.items():
+            with library_errors(file.path, "read"), pq.ParquetFile(sink.store.open_file(file.path)) as opened:
+                by_partition = offsets_of(opened.read(columns=columns))
+            for number, offsets in by_partition.items():
                 start, end = ahead.get(number, (0, 0))
                 for offset in offsets[(offsets >= start) & (offsets < end)][:1]:
                     raise ConflictError(
@@ -607,23 +607,23 @@ class _TableRun:
         raise ConflictError(f"{sink.name}: {reason}")
 
     def _count(self, done: Sequence[Written]) -> None:
-        found = self._found
-        found.commits += 1
-        for each in done:
-            files = (*each.rows, *each.dead, *each.again)
-            found.records += sum(file.rows for file in each.rows)
-            found.dead_letters += sum(file.rows for file in each.dead)
-            found.replaced += each.lost
-            found.files += len(files)
-            found.size += sum(file.size for file in files)
-            found.gaps += [gap for gap in each.gaps if gap not in found.gaps]
+        result = self._found
+        result.commits += 1
+        for written in done:
+            files = (*written.rows, *written.dead, *written.again)
+            result.records += sum(file.rows for file in written.rows)
+            result.dead_letters += sum(file.rows for file in written.dead)
+            result.replaced += written.lost
+            result.files += len(files)
+            result.size += sum(file.size for file in files)
+            result.gaps += [gap for gap in written.gaps if gap not in result.gaps]
 
     def _typed_of(self, spans: Sequence[Unwritten]) -> TypedBatches | None:
         """Choose the schemas, once a run."""
         decoding = self._options.decoding
         if decoding is not None and self._typed is None:
             decoding = replace(decoding, form=for_tables, on_undecoded="raw")
-            logs = [each.source.log for each in spans] or [each.log for each in self._topic.logs]
+            logs = [entry.source.log for entry in spans] or [entry.log for entry in self._topic.logs]
             scope = ReadScope.of(logs)
             self._typed = typed_batches(decoding, self._whole.disk, [self._topic.name], COLUMNS, scope.chunks)
         return self._typed
@@ -652,7 +652,7 @@ def _commits(
     for task in tasks:
         weight = sum(part.size for part in task)
         if group and size + weight > most:
-            yield group, _extents(spans, [part for each in group for part in each])
+            yield group, _extents(spans, [part for task in group for part in task])
             group, size = [], 0
         group.append(task)
         size += weight
@@ -663,25 +663,25 @@ def _commits(
 def _extents(spans: Sequence[Unwritten], parts: Sequence[Range] | None) -> dict[int, Covered]:
     """Return what a table has after some parts, or after all."""
     ends = {} if parts is None else {part.partition: part.end_offset for part in parts}
-    found = {}
+    extents = {}
     for span in spans:
         number = span.source.partition.partition
         end = span.end_offset if parts is None else ends.get(number)
         if end is not None:
             epoch = _epoch(span.source, span.end_offset, end)
-            found[number] = Covered(span.begins, end, epoch, span.skipped)
-    return found
+            extents[number] = Covered(span.begins, end, epoch, span.skipped)
+    return extents
 
 
 def _ahead(ledger: Ledger, dead: Ledger | None) -> dict[int, tuple[int, int]]:
     """Return the offsets whose dead letters a run has committed, but not yet, or never, the rows beside them."""
-    found = {}
+    ahead = {}
     for number, extent in ({} if dead is None else dead.partitions).items():
         had = ledger.partitions.get(number)
         has = extent.first_offset if had is None else had.next_offset
         if extent.next_offset > has:
-            found[number] = (has, extent.next_offset)
-    return found
+            ahead[number] = (has, extent.next_offset)
+    return ahead
 
 
 def _epoch(source: SourceLog, log_end: int, end: int) -> int:

@@ -38,13 +38,13 @@ def newest_task(
     _, task, logs = work
     state = replace(how.state, gaps=[], on_bytes=advance)
     scan = LogScan(ReadScope(logs, Selection(), state), COLUMNS)
-    found, waiting, size = arrow.schema(COLUMNS).empty_table(), [], 0
+    rows, waiting, size = arrow.schema(COLUMNS).empty_table(), [], 0
     for batch in scan.batches(task, COLUMNS, scan.memory(COLUMNS), None):
         waiting.append(batch)
         size += batch.nbytes
         if size > _WAITING_BYTES:
-            found, waiting, size = newest([found, pa.Table.from_batches(waiting)]), [], 0
-    return newest([found, *([pa.Table.from_batches(waiting)] if waiting else [])]), scan.gaps
+            rows, waiting, size = newest([rows, pa.Table.from_batches(waiting)]), [], 0
+    return newest([rows, *([pa.Table.from_batches(waiting)] if waiting else [])]), scan.gaps
 
 
 def newest(tables: Sequence[pa.Table]) -> pa.Table:
@@ -73,17 +73,17 @@ def rewrite_task(work: tuple[str, str], advance: Advance, how: FileOptions, keys
     """Write what a file has of other keys to new files, if it has some of these."""
     name, path = work
     gone = _identities(keys)
-    with library_errors(path, "read or write again"), pq.ParquetFile(how.rows.store.opened(path)) as file:
+    with library_errors(path, "read or write again"), pq.ParquetFile(how.rows.store.open_file(path)) as file:
         losses = [
             pc.is_in(_identities(file.read_row_group(i, columns=list(_IDENTITY))), gone)
             for i in range(file.num_row_groups)
         ]
-        lost = sum(pc.sum(each).as_py() or 0 for each in losses)
+        lost = sum(pc.sum(mask).as_py() or 0 for mask in losses)
         if not lost:
             return Written([], [], [])
         with TimedFiles(replace(how.rows, schema=file.schema_arrow), name, how.file_bytes) as files:
-            for i, each in enumerate(losses):
-                files.write_all(file.read_row_group(i).filter(pc.invert(each)).to_batches())
+            for i, mask in enumerate(losses):
+                files.write_all(file.read_row_group(i).filter(pc.invert(mask)).to_batches())
             return Written([], [], [], files.finish(), lost)
 
 

@@ -24,7 +24,7 @@ _FIELDS = {
 }
 
 
-def nested(rows: pa.RecordBatch) -> pa.RecordBatch:
+def nest_values(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return flat rows as Redpanda has them: the fields of a decoded value are columns; the topic is not there."""
     columns = {STRUCT: pa.StructArray.from_arrays([rows.column(name) for name in _FIELDS.values()], [*_FIELDS])}
     for name in rows.schema.names:
@@ -43,7 +43,7 @@ def table_schema(layout: str, rows: pa.Schema) -> pa.Schema:
     """Return the columns of a table that takes flat rows with these."""
     if layout == FLAT:
         return rows
-    return nested(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in rows], schema=rows)).schema
+    return nest_values(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in rows], schema=rows)).schema
 
 
 def leaf(layout: str, name: str) -> str:

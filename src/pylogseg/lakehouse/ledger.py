@@ -53,8 +53,8 @@ class Ledger:
     @property
     def text(self) -> str:
         extents = {
-            str(number): [each.first_offset, each.next_offset, each.epoch, *([each.skipped] if each.skipped else [])]
-            for number, each in sorted(self.partitions.items())
+            str(number): [part.first_offset, part.next_offset, part.epoch, *([part.skipped] if part.skipped else [])]
+            for number, part in sorted(self.partitions.items())
         }
         return json.dumps(
             {
@@ -74,18 +74,18 @@ class Ledger:
     def parse(cls, text: str, where: str) -> Ledger:
         """Return the ledger of a text; RequestError if it is none that this version knows."""
         try:
-            found = json.loads(text)
-            if found["format"] != _FORMAT:
-                raise RequestError(f"{where}: its ledger has format {found['format']}: a newer version wrote the table")
-            extents = {int(number): _covered(*each) for number, each in found["partitions"].items()}
-            latest = bool(found.get("latest", False))
-            cluster = found.get("clusterId")
-            return cls(found["topic"], found["topicId"], found["isolation"], found["commit"], extents, latest, cluster)
+            state = json.loads(text)
+            if state["format"] != _FORMAT:
+                raise RequestError(f"{where}: its ledger has format {state['format']}: a newer version wrote the table")
+            extents = {int(number): _read_extent(*part) for number, part in state["partitions"].items()}
+            latest = bool(state.get("latest", False))
+            cluster = state.get("clusterId")
+            return cls(state["topic"], state["topicId"], state["isolation"], state["commit"], extents, latest, cluster)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             if isinstance(error, RequestError):
                 raise
             raise RequestError(f"{where}: its ledger is damaged: {type(error).__name__}: {error}") from error
 
 
-def _covered(first: int, following: int, epoch: int, skipped: Sequence[Sequence[int]] = ()) -> Covered:
+def _read_extent(first: int, following: int, epoch: int, skipped: Sequence[Sequence[int]] = ()) -> Covered:
     return Covered(first, following, epoch, tuple((start, end) for start, end in skipped))

@@ -56,15 +56,15 @@ def with_library_errors(**operations: str) -> Callable[[type[_Class]], type[_Cla
             there = sink.__dict__[name]
             if isinstance(there, property):
                 assert there.fget is not None
-                setattr(sink, name, property(_guarded(there.fget, operation)))
+                setattr(sink, name, property(_guard(there.fget, operation)))
             else:
-                setattr(sink, name, _guarded(there, operation))
+                setattr(sink, name, _guard(there, operation))
         return sink
 
     return add
 
 
-def _guarded(method: Callable[..., Any], operation: str) -> Callable[..., Any]:
+def _guard(method: Callable[..., Any], operation: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, *given: Any, **named: Any) -> Any:
         with library_errors(self.name, operation):

@@ -196,13 +196,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
 
 
-def widened(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tuple[pa.Schema, pa.Schema]:
+def widen_schema(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tuple[pa.Schema, pa.Schema]:
     """Return the columns that a table gets, which takes rows with some columns, and those of their files.
 
     New columns and fields go to the end. `widens`: whether a type may become a wider one. RequestError if there is no
     way.
     """
-    found: list[str] = []
+    reasons: list[str] = []
     fields = {field.name: field for field in have}
     files = []
     for field in want:
@@ -211,11 +211,11 @@ def widened(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tu
             fields[field.name] = field
             files.append(field)
             continue
-        kind = _merged(there.type, field.type, field.name, widens, found)
+        kind = _merge_types(there.type, field.type, field.name, widens, reasons)
         fields[field.name] = there.with_type(kind)
         files.append(field if _is_alike(kind, field.type) else field.with_type(plain_type(kind)))
-    if found:
-        raise RequestError(f"{table}: {'; '.join(found)}: write another table")
+    if reasons:
+        raise RequestError(f"{table}: {'; '.join(reasons)}: write another table")
     return pa.schema(list(fields.values())), pa.schema(files)
 
 
@@ -231,7 +231,7 @@ def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(one == other or plain_type(one) == plain_type(other))
 
 
-def _merged(have: pa.DataType, want: pa.DataType, name: str, widens: bool, found: list[str]) -> pa.DataType:
+def _merge_types(have: pa.DataType, want: pa.DataType, name: str, widens: bool, found: list[str]) -> pa.DataType:
     """Return the type of a column of a table that takes rows of some type; `found` gets why there is none."""
     if _is_alike(have, want):
         return have
@@ -240,13 +240,13 @@ def _merged(have: pa.DataType, want: pa.DataType, name: str, widens: bool, found
         for field in want:
             there = fields.get(field.name)
             if there is not None:
-                field = there.with_type(_merged(there.type, field.type, f"{name}.{field.name}", widens, found))
+                field = there.with_type(_merge_types(there.type, field.type, f"{name}.{field.name}", widens, found))
             fields[field.name] = field if there is not None else field.with_nullable(True)
         return pa.struct(list(fields.values()))
     if _is_list(have) and _is_list(want):
-        return pa.list_(_merged(have.value_type, want.value_type, f"{name}[]", widens, found))
+        return pa.list_(_merge_types(have.value_type, want.value_type, f"{name}[]", widens, found))
     if pa.types.is_map(have) and pa.types.is_map(want) and _is_alike(have.key_type, want.key_type):
-        return pa.map_(have.key_type, _merged(have.item_type, want.item_type, f"{name}{{}}", widens, found))
+        return pa.map_(have.key_type, _merge_types(have.item_type, want.item_type, f"{name}{{}}", widens, found))
     if _fits(want, have):
         return have
     if widens and _fits(have, want):

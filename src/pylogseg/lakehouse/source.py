@@ -146,24 +146,24 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
     logs = {log.path: log for log in logs_of(Disk((), tuple(parts), is_named=True))} if parts else {}
     once = SmallFilesOnce()
     marks = _Watermarks(once)
-    found: dict[str, list[SourceLog]] = {}
+    topics: dict[str, list[SourceLog]] = {}
     bare: dict[str, list[Partition]] = {}
     errors: dict[str, PylogsegError] = {}
     for part in parts:
         if part.error is not None:
             errors.setdefault(part.topic, part.error)
-            found.setdefault(part.topic, [])
+            topics.setdefault(part.topic, [])
             continue
         if not part.topic:
             raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
         if part.segments:
             mark, doubt = (None, "") if to_end else marks.of(part)
             epochs = readable_leader_epochs(part.files, part.path)
-            found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, doubt, epochs))
+            topics.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, doubt, epochs))
         else:
-            found.setdefault(part.topic, [])
+            topics.setdefault(part.topic, [])
             bare.setdefault(part.topic, []).append(part)
-    return [_topic_of(name, logs, bare.get(name, ()), errors.get(name), once) for name, logs in sorted(found.items())]
+    return [_topic_of(name, logs, bare.get(name, ()), errors.get(name), once) for name, logs in sorted(topics.items())]
 
 
 def _topic_of(
@@ -178,7 +178,7 @@ def _topic_of(
 
 
 def _topic_id(topic: str, logs: Iterable[SourceLog], once: SmallFilesOnce) -> str | None:
-    ids = {once.metadata(each.partition.files, each.partition.path).value for each in logs} - {None}
+    ids = {once.metadata(source.partition.files, source.partition.path).value for source in logs} - {None}
     if len(ids) > 1:
         raise RequestError(f"{topic}: its partitions have different topic ids, {' and '.join(sorted(map(str, ids)))}")
     return ids.pop() if ids else None
@@ -194,7 +194,7 @@ def _cluster_id(topic: str, log_dirs: Mapping[str, FileSystem], once: SmallFiles
 
 def _log_dirs(logs: Iterable[SourceLog]) -> dict[str, FileSystem]:
     """Return the log directories of logs; a tier has none."""
-    parts = [each.partition for each in logs]
+    parts = [source.partition for source in logs]
     of_disks = [part for part in parts if isinstance(part.files, LocalFiles | RemoteFiles)]
     return {part.files.split(part.path)[0]: part.files for part in of_disks}
 
@@ -245,10 +245,10 @@ def _span(source: SourceLog, ledger: Ledger | None, state: ReadState, table: str
             _check_end(source, had, state, table)
         _check_lineage(source, had, max(mark, log.segments[-1].base_offset), table)
         return None
-    found = consumer_end(log, state.reading.isolation_level)
-    if mark is None or found.offset < mark:
-        check_tail(log, found, state)
-    end = found.offset if mark is None else min(found.offset, mark)
+    readable = consumer_end(log, state.reading.isolation_level)
+    if mark is None or readable.offset < mark:
+        check_tail(log, readable, state)
+    end = readable.offset if mark is None else min(readable.offset, mark)
     leap = None if mark is None else leap_over(log.segments, mark)
     if leap is not None:
         state.report(leap)

@@ -52,7 +52,7 @@ def source_losses(
     the table does not have. The error is a RequestError if the table has rows of a partition that is gone.
     """
     ranges = _ranges_of(topic, spans, ledger)
-    parts = [each.partition for each in topic.logs if each.partition.path in ranges]
+    parts = [source.partition for source in topic.logs if source.partition.path in ranges]
     vanished = vanished_partitions(whole, topic, ledger)
     for number, paths in vanished.items():
         had = None if ledger is None else ledger.partitions.get(number)
@@ -78,7 +78,7 @@ def source_losses(
 
 def _ranges_of(topic: SourceTopic, spans: Sequence[Unwritten], ledger: Ledger | None) -> dict[str, tuple[int, int]]:
     """Return the offsets, half-open, that a table is to have of each folder next."""
-    ranges = {each.source.partition.path: (each.first_offset, each.end_offset) for each in spans}
+    ranges = {span.source.partition.path: (span.first_offset, span.end_offset) for span in spans}
     for source in topic.logs:
         had = None if ledger is None else ledger.partitions.get(source.partition.partition)
         start = source.log.log_start_offset if had is None else had.next_offset
@@ -111,7 +111,7 @@ def vanished_partitions(whole: WholeDisk, topic: SourceTopic, ledger: Ledger | N
     on other brokers is none of these. (No broker deletes one partition of a topic.)
     """
     bare = {part.partition: [part.path] for part in topic.bare}
-    present = {each.partition.partition for each in topic.logs}
+    present = {source.partition.partition for source in topic.logs}
     log_dirs = [log_dir for log_dir in whole.disk.log_dirs if isinstance(log_dir.files, LocalFiles | RemoteFiles)]
     numbers = set[int]() if ledger is None or not log_dirs else {*ledger.partitions}
     for log_dir in log_dirs:
@@ -127,10 +127,10 @@ def vanished_partitions(whole: WholeDisk, topic: SourceTopic, ledger: Ledger | N
     topic_id = topic.topic_id or (None if ledger is None else ledger.topic_id)
     for number in sorted(absent):
         name = f"{topic.name}-{number}"
-        if any(_is_there(each.files, each.path, name) for each in log_dirs):  # since it was listed
+        if any(_is_there(root.files, root.path, name) for root in log_dirs):  # since it was listed
             continue
-        if not all(_is_elsewhere(each, clusters.get(each.path), topic.name, topic_id, number) for each in log_dirs):
-            bare[number] = [each.files.join(each.path, name) for each in log_dirs]
+        if not all(_is_elsewhere(root, clusters.get(root.path), topic.name, topic_id, number) for root in log_dirs):
+            bare[number] = [root.files.join(root.path, name) for root in log_dirs]
     return bare
 
 

@@ -38,11 +38,11 @@ class FileStore(Protocol):
 
     def create(self, path: str) -> IO[bytes]: ...
     def close(self, file: IO[bytes]) -> int: ...
-    def opened(self, path: str) -> Any: ...
+    def open_file(self, path: str) -> Any: ...
     def remove(self, path: str) -> None: ...
     def walk(self, folder: str) -> Iterator[str]: ...
     def sizes(self, paths: Sequence[str]) -> list[int | None]: ...
-    def shared(self, folder: str) -> tuple[SharedFolder, ...]: ...
+    def list_shared(self, folder: str) -> tuple[SharedFolder, ...]: ...
 
 
 class FolderFiles:
@@ -59,7 +59,7 @@ class FolderFiles:
         file.close()
         return size
 
-    def opened(self, path: str) -> Any:
+    def open_file(self, path: str) -> Any:
         return path
 
     def remove(self, path: str) -> None:
@@ -72,7 +72,7 @@ class FolderFiles:
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         return [_size(path) for path in paths]
 
-    def shared(self, folder: str) -> tuple[SharedFolder, ...]:
+    def list_shared(self, folder: str) -> tuple[SharedFolder, ...]:
         return (SharedFolder(folder),)
 
 
@@ -101,11 +101,11 @@ class ObjectFiles:
             self._made = self._make()
         return self._made
 
-    def _told(self, path: str, operation: str) -> contextlib.AbstractContextManager[None]:
+    def _name_errors(self, path: str, operation: str) -> contextlib.AbstractContextManager[None]:
         return library_errors(f"{self._name}: {path}", operation)
 
     def create(self, path: str) -> IO[bytes]:
-        with self._told(path, "write"):
+        with self._name_errors(path, "write"):
             file: IO[bytes] = self._system.open_output_stream(path)
             return file
 
@@ -114,27 +114,27 @@ class ObjectFiles:
         file.close()
         return size
 
-    def opened(self, path: str) -> Any:
-        with self._told(path, "open"):
+    def open_file(self, path: str) -> Any:
+        with self._name_errors(path, "open"):
             return self._system.open_input_file(path)
 
     def remove(self, path: str) -> None:
-        with self._told(path, "remove"), contextlib.suppress(FileNotFoundError):
+        with self._name_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
             self._system.delete_file(path)
 
     def walk(self, folder: str) -> Iterator[str]:
-        with self._told(folder, "list"):
-            found = self._system.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
-        yield from (each.path for each in found if each.type is fs.FileType.File)
+        with self._name_errors(folder, "list"):
+            infos = self._system.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
+        yield from (info.path for info in infos if info.type is fs.FileType.File)
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         if not paths:
             return []
-        with self._told(paths[0], "look for"):
-            found = self._system.get_file_info(list(paths))
-        return [each.size if each.type is fs.FileType.File else None for each in found]
+        with self._name_errors(paths[0], "look for"):
+            infos = self._system.get_file_info(list(paths))
+        return [info.size if info.type is fs.FileType.File else None for info in infos]
 
-    def shared(self, folder: str) -> tuple[SharedFolder, ...]:
+    def list_shared(self, folder: str) -> tuple[SharedFolder, ...]:
         return ()
 
 

@@ -124,7 +124,7 @@ def share_table(disk: Disk, cut_off: CutOff, image: Image | None, ends: Partitio
         topic, start = topics.get(topic_id), state["startOffset"]
         end = ends.of(topic, partition).end if topic is not None else None
         delivered = state["deliveryCompleteCount"]
-        known = end is not None and start >= 0 and delivered >= 0
+        has_ends = end is not None and start >= 0 and delivered >= 0
         rows.append(
             {
                 "group": group,
@@ -136,7 +136,7 @@ def share_table(disk: Disk, cut_off: CutOff, image: Image | None, ends: Partitio
                 "snapshotEpoch": state["snapshotEpoch"],
                 "endOffset": end,
                 "delivered": None if delivered < 0 else delivered,
-                "lag": end - start - delivered if known and end is not None else None,
+                "lag": end - start - delivered if has_ends and end is not None else None,
                 "batches": [
                     {"firstOffset": s.first, "lastOffset": s.last, "state": _STATES.get(s.state, str(s.state)),
                      "deliveryCount": s.deliveries}

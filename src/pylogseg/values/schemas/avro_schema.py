@@ -166,7 +166,7 @@ class _AvroParser:
             fields = given.get("fields")
             if not isinstance(fields, list):
                 raise RequestError(f"the record {full} has no fields")
-            named_type.fields += [self._field(each, full, inside, depth) for each in fields]
+            named_type.fields += [self._field(entry, full, inside, depth) for entry in fields]
             if len({field.name for field in named_type.fields}) < len(named_type.fields):
                 raise RequestError(f"the record {full} has a field twice")
         return named_type

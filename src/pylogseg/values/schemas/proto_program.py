@@ -143,8 +143,8 @@ class ProtoProgram:
         if path.count(inner.name) > self._recursion and not each.is_group:
             return TypedColumn(name, "binary", self._leaf(parent, "binary"), role="raw"), [0, BYTES, 0, 0, 0, 0, 0, 0]
         message = len(self._messages)
-        made = self._message(inner, name, parent, path)
-        return made, [0, GROUP if each.is_group else MESSAGE, 0, 0, message, 0, 0, 0]
+        nested = self._message(inner, name, parent, path)
+        return nested, [0, GROUP if each.is_group else MESSAGE, 0, 0, message, 0, 0, 0]
 
     def _enum(self, enum: ProtoEnum, name: str, parent: int) -> tuple[TypedColumn, list[int]]:
         """Numbers of an enum; names of numbers are those declared first."""
