@@ -57,7 +57,7 @@ def test_broker_directories_are_clean(golden: Path, case: str) -> None:
     if case in ("compact-4-before", "compact-5-cleaned"):  # not all partitions are kept that the checkpoints name
         findings = [finding for finding in findings if finding.kind != "missing" or Path(finding.path).exists()]
     assert [finding for finding in findings if finding.is_damage] == []
-    assert {finding.kind for finding in findings} <= {"leftover", "missing", "not-here"}
+    assert {finding.kind for finding in findings} <= {"leftover", "missing", "not-here", "set-aside", "awaits-deletion"}
     assert summary.batches > 0
 
 

@@ -11,9 +11,6 @@ from helpers.shell import pylogseg
 
 from pylogseg import open_log
 
-STRAY = "txn-b-0.0123456789abcdef0123456789abcdef-stray"
-OTHER_ID = "zzzzzzzzzzzzzzzzzzzzzA"
-
 
 @pytest.fixture
 def disk(golden: Path, tmp_path: Path) -> Path:
@@ -70,38 +67,6 @@ def test_partitions_are_compared_and_not_topics(disk: Path) -> None:
     assert (code, len(strays)) == (1, 1)  # and txn-b-0 is missing
     assert "txn-b-7" in strays[0]["reason"]
     assert "not these partitions" in strays[0]["reason"]
-
-
-def set_aside(disk: Path) -> Path:
-    """What a broker leaves of a folder without a topic id."""
-    live, stray = disk / "data0" / "txn-b-0", disk / "data0" / STRAY
-    live.rename(stray)
-    live.mkdir()
-    (stray / "partition.metadata").rename(live / "partition.metadata")
-    (live / f"{0:020}.log").touch()
-    (live / "leader-epoch-checkpoint").touch()
-    for path in (disk / "data0").glob("*-offset-checkpoint"):
-        path.write_text(path.read_text().replace("txn-b 0 11", "txn-b 0 0"))
-    return stray
-
-
-def test_a_folder_that_was_set_aside_is_named_beside_the_empty_one(disk: Path) -> None:
-    stray = set_aside(disk)
-    code, (row,) = found(disk / "data0", disk / "data1")
-    assert (code, row["kind"], row["urgency"], row["path"]) == (1, "set-aside", "lost", str(stray))
-    assert (row["offset"], row["lastOffset"]) == (0, 10)
-    # The remedy, word by word.
-    live = disk / "data0" / "txn-b-0"
-    live.rename(disk / "away")
-    stray.rename(live)
-    shutil.copy(disk / "away" / "partition.metadata", live)
-    assert found(disk / "data0", disk / "data1") == (0, [])
-
-
-def test_a_stray_of_a_topic_that_was_made_anew_is_none(disk: Path) -> None:
-    stray = set_aside(disk)
-    (stray / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_ID}")
-    assert found(disk / "data0", disk / "data1") == (0, [])
 
 
 def test_a_setting_with_which_a_newer_kafka_does_not_start(golden: Path, tmp_path: Path) -> None:

@@ -268,10 +268,14 @@ def test_the_steps(log: MetadataLog, tmp_path: Path) -> None:
         "Stop controller 1 (c1:9093),", "Stop controller 2 (c2:9093),", "Stop controller 3 (c3:9093),",
         "If the disk of", "If the disk of", "On node 1, set", "Start node 1.", "Look at the quorum:",
         "On broker 11, set", "On broker 12, set", "When the quorum has", "When `describe --replication` shows",
-        "When the quorum has", "When `describe --replication` shows", "Clients see this: requests",
+        "When the quorum has", "When `describe --replication` shows", "When all are voters,",
+        "Clients see this: requests",
     ]  # fmt: skip
     commands = [line.strip() for line in done.text.splitlines() if line.startswith("     ")]
     assert "controller.quorum.bootstrap.servers=c1:9093" in commands
+    assert "controller.quorum.bootstrap.servers=c1:9093,c2:9093,c3:9093" in commands
+    (gone, *_) = (line for line in lines if "controller 2 comes back" in line)
+    assert "remove __cluster_metadata-0, meta.properties, bootstrap.checkpoint" in " ".join(done.text.split()), gone
     options = f"--cluster-id {CLUSTER} --no-initial-controllers --config config/server.properties"
     assert f"$ bin/kafka-storage.sh format {options}" in commands
     assert done.text.splitlines()[-1] == "dry run, nothing was written: the same command with --write does it"

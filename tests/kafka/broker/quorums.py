@@ -6,44 +6,34 @@
 Cases: `a` one of three controllers survives, in place; `b` the same with static voters; `c` none survives, three new
 ones come from a broker's copy; `d` the survivor is shorter than the brokers: refused by name, then as `c`; `g` as `a`
 with trimmed logs and controllers that come back with their old disks; `h` all controllers have other addresses; `r`
-both roles in one process; `f` two of five. Without a case, `--random` histories: topics, ACLs, SCRAM users, settings,
-leader changes, snapshots, torn tails, by seed. Each node has a folder with Kafka's own names of scripts, and the
-printed steps are run there. At the end no broker has ended, each acknowledged record is read, and the state of the
-cluster is that of the longest copy.
+both roles in one process; `f` two of five. `--random` histories, by seed: topics, ACLs, SCRAM users, settings, leader
+changes, snapshots, torn tails; one of three, none of three or two of five controllers survive, or one of three nodes of
+both roles; voters are static or dynamic; old controllers come back with their disks and follow as observers; a static
+quorum grows by its printed step, and a dynamic one loses the rescued controller by `remove-controller`. Each node has a
+folder with Kafka's own names of scripts, and the printed steps are run there. At the end no broker has ended, each
+acknowledged record is read, and the state of the cluster is that of the longest copy.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import os
 import random
-import re
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
-import traceback
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
-    NewTopic,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -51,413 +41,29 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+# A neighbour, which is no package:
+from quorum_lab import (
+    LABS,
+    Lab,
+    Node,
+    Step,
+    follow,
+    free_port,
+    log_of,
+    must,
+    parser_of,
+    play_rounds,
+    pylogseg,
+    rescue,
+    say,
+    steps_of,
+    wait_for,
+)
+
 from pylogseg.format.control_batches import empty_batch
 from pylogseg.inspect.quorum.copies import read_copies
 from pylogseg.inspect.quorum.pairs import changes_between
 from pylogseg.values.internal.image import Image
-
-HERE = Path(__file__).resolve().parent
-VERSION = os.environ.get("KAFKA_VERSION", "4.3.0")
-CACHE = Path(os.environ.get("ORACLE_HOME") or Path.home() / ".cache" / "pylogseg-oracle")
-TOOLS = "4.3.0" if VERSION == "4.4.0" else VERSION  # as in ../kafka.sh
-CLUSTER = "pylogsegQuorumLabAAAA0"
-JAVA = f"java -Xmx{os.environ.get('BROKER_HEAP', '256m')} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-QUIET = {"error_cb": lambda error: None, "log_level": 0}
-SCRIPTS = {
-    "kafka-server-start.sh": """#!/bin/bash
-[ "$1" = -daemon ] && shift
-setsid {java} -Dlog4j2.configurationFile={log4j} -cp '{log}/*:{jars}' kafka.Kafka "$1" >>server.log 2>&1 </dev/null &
-echo $! >pid
-""",
-    "kafka-server-stop.sh": """#!/bin/bash
-[ -s pid ] && kill -TERM $(cat pid) 2>/dev/null || {{ echo 'No kafka server to stop'; exit 1; }}
-for i in $(seq 600); do kill -0 $(cat pid) 2>/dev/null || {{ rm pid; exit 0; }}; sleep 0.1; done; exit 1
-""",
-    "kafka-storage.sh": "#!/bin/bash\nexec {java} -cp '{jars}' kafka.tools.StorageTool \"$@\"\n",
-    "kafka-metadata-quorum.sh": """#!/bin/bash
-exec {java} -cp '{tools}' org.apache.kafka.tools.MetadataQuorumCommand "$@"
-""",
-}
-
-
-class Failure(Exception):
-    """Something is not as it should be."""
-
-
-def must(fact: object, text: str) -> None:
-    if not fact:
-        raise Failure(text)
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
-def jars(version: str) -> str:
-    """Return the class path of a version, but for its binding of logs."""
-    folder = CACHE / f"kafka-{version}"
-    must(folder.is_dir(), f"no jars of {version}: KAFKA_VERSION={version} bash tests/kafka/kafka.sh classpath")
-    found = [path for path in sorted(folder.glob("*.jar")) if "slf4j-nop" not in path.name]
-    if not any("log4j-core" in path.name for path in found):  # 4.0 comes without
-        found += (CACHE / "kafka-4.3.0").glob("log4j-*.jar")
-    return ":".join(map(str, found))
-
-
-def free_port() -> int:
-    for number in random.SystemRandom().sample(range(20_000, 30_000), 200):
-        with socket.socket() as found, contextlib.suppress(OSError):
-            found.bind(("127.0.0.1", number))
-            return number
-    raise Failure("no free port")
-
-
-class Node:
-    """A node: a folder that stands for its machine."""
-
-    def __init__(self, lab: Lab, number: int, roles: str) -> None:
-        self.lab, self.number, self.roles = lab, number, roles
-        self.home = lab.root / f"node{number}"
-        self.data = self.home / "data"
-        self.controller_port, self.port = free_port(), free_port()
-        self.directory_id = ""
-        (self.home / "bin").mkdir(parents=True)
-        (self.home / "config").mkdir()
-        names = {"java": JAVA, "log4j": HERE / "log4j2.properties", "log": CACHE / "broker-log",
-                 "jars": jars(VERSION), "tools": jars(TOOLS)}  # fmt: skip
-        for name, text in SCRIPTS.items():
-            path = self.home / "bin" / name
-            path.write_text(text.format(**names))
-            path.chmod(0o755)
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.controller_port}"
-
-    @property
-    def is_controller(self) -> bool:
-        return "controller" in self.roles
-
-    @property
-    def is_broker(self) -> bool:
-        return "broker" in self.roles
-
-    @property
-    def properties(self) -> Path:
-        return self.home / "config" / "server.properties"
-
-    def write(self) -> None:
-        lab = self.lab
-        quorum = ",".join((f"{c.number}@" if lab.static else "") + c.address for c in lab.controllers)
-        listeners = [f"CONTROLLER://{self.address}"] * self.is_controller
-        listeners += [f"PLAINTEXT://127.0.0.1:{self.port}"] * self.is_broker
-        lines = {
-            "process.roles": self.roles,
-            "node.id": str(self.number),
-            "log.dirs": f"{self.data},{self.home / 'data2'}" if self.is_broker else str(self.data),
-            "controller.listener.names": "CONTROLLER",
-            "listeners": ",".join(listeners),
-            "advertised.listeners": ",".join(listeners),
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            f"controller.quorum.{'voters' if lab.static else 'bootstrap.servers'}": quorum,
-            "offsets.topic.num.partitions": "3",
-            "offsets.topic.replication.factor": "2",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-            "initial.broker.registration.timeout.ms": "300000",
-            "num.network.threads": "2",
-            "num.io.threads": "2",
-            **lab.settings,
-        }
-        self.properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-
-    def set(self, line: str) -> None:
-        """Put a line in the place of that of the same name."""
-        name = line.split("=")[0]
-        kept = [each for each in self.properties.read_text().splitlines() if each.split("=")[0] != name]
-        self.properties.write_text("".join(f"{each}\n" for each in [*kept, *([line] if "=" in line else [])]))
-
-    def run(self, command: str, *, check: bool = True) -> str:
-        """Run a line of the shell in this node's folder."""
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=self.home, capture_output=True, text=True, timeout=240, check=False
-        )
-        must(not check or done.returncode == 0, f"node {self.number}: {command}: {done.stdout}{done.stderr}")
-        return done.stdout + done.stderr
-
-    def format(self, *arguments: str) -> None:
-        self.run(f"bin/kafka-storage.sh format --cluster-id {CLUSTER} --config {self.properties} {' '.join(arguments)}")
-
-    def start(self) -> None:
-        self.run("bin/kafka-server-start.sh -daemon config/server.properties")
-
-    @property
-    def pid(self) -> int:
-        try:
-            return int((self.home / "pid").read_text())
-        except (OSError, ValueError):
-            return 0
-
-    @property
-    def is_up(self) -> bool:
-        if not self.pid:
-            return False
-        with contextlib.suppress(OSError):
-            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-            return state != "Z"
-        return False
-
-    def kill(self, *, lose: bool = False) -> None:
-        if self.is_up:
-            os.kill(self.pid, signal.SIGKILL)
-            while self.is_up:
-                time.sleep(0.05)
-        (self.home / "pid").unlink(missing_ok=True)
-        if lose:
-            shutil.rmtree(self.data)
-
-
-LABS: list[Lab] = []
-
-
-class Lab:
-    """Controllers and two brokers, or three nodes of both roles."""
-
-    def __init__(self, root: Path, chance: random.Random, *, static: bool, controllers: int = 3, both: bool = False,
-                 settings: dict[str, str] | None = None) -> None:  # fmt: skip
-        LABS.append(self)
-        self.root, self.chance, self.static, self.both = root, chance, static, both
-        self.settings = settings or {}
-        self.acknowledged: Counter[str] = Counter()
-        self.partitions: dict[str, int] = {}
-        self.controllers: list[Node] = []
-        roles = "broker,controller" if both else "controller"
-        self.controllers += [Node(self, number, roles) for number in range(1, controllers + 1)]
-        self.brokers = self.controllers if both else [Node(self, number, "broker") for number in (11, 12)]
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [*self.controllers, *(broker for broker in self.brokers if not broker.is_controller)]
-
-    def start(self) -> None:
-        """Format and start all."""
-        for node in self.nodes:
-            node.write()
-        first = self.controllers
-        if not self.static:
-            ids = [_new_id(self.chance) for _ in first]
-            voters = ",".join(f"{node.number}@{node.address}:{i}" for node, i in zip(first, ids, strict=True))
-        for node in self.nodes:
-            if self.static:
-                node.format()
-            elif node.is_controller:
-                node.format("--initial-controllers", voters)
-            else:
-                node.format("--no-initial-controllers")
-        for node in self.nodes:
-            node.start()
-        for node in self.nodes:
-            wait_for(f"node {node.number}", lambda node=node: "Kafka Server started" in log_of(node), 240)
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers)
-
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
-
-    def create(self, topic: str, partitions: int = 3) -> bool:
-        """Create a topic; False if that timed out."""
-        admin = self.admin()  # which has to live until its answer is there
-        try:
-            admin.create_topics([NewTopic(topic, partitions, 2)], request_timeout=20)[topic].result(30)
-        except KafkaException as error:
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # carried out after all
-                return False
-        except TimeoutError:
-            return False
-        self.partitions[topic] = partitions
-        return True
-
-    def produce(self, topic: str, count: int) -> int:
-        """Produce with acks=all; return how many were acknowledged."""
-        errors: list[object] = []
-        producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "message.timeout.ms": 30000, **QUIET})
-        for i in range(count):
-            producer.produce(topic, b"%d" % i, partition=i % self.partitions[topic],
-                             on_delivery=lambda error, _: errors.append(error))  # fmt: skip
-        producer.flush(40)
-        done = errors.count(None)
-        self.acknowledged[topic] += done
-        return done
-
-    def count(self, topic: str) -> int:
-        consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "lab", "enable.partition.eof": True, **QUIET}
-        )
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(self.partitions[topic])])
-        records, ends, limit = 0, set(), time.monotonic() + 60
-        while len(ends) < self.partitions[topic] and time.monotonic() < limit:
-            for message in consumer.consume(1000, 1.0):
-                ends.add(message.partition()) if message.error() else None
-                records += not message.error()
-        consumer.close()
-        return records
-
-    def check(self) -> None:
-        """Check that brokers are there, and each acknowledged record is read."""
-        for broker in self.brokers:
-            must(broker.is_up, f"broker {broker.number} has ended: {log_of(broker)[-3000:]}")
-        for topic, count in sorted(self.acknowledged.items()):
-            if topic in self.partitions:
-                read = 0
-                for _ in range(3):
-                    if (read := self.count(topic)) >= count:
-                        break
-                must(read >= count, f"{topic}: {read} of {count} acknowledged records are read")
-
-    def leader(self) -> Node:
-        """Return the leader of the quorum."""
-        text = self.controllers[0].run(
-            f"bin/kafka-metadata-quorum.sh --bootstrap-server {self.bootstrap} describe --status", check=False
-        )
-        match = re.search(r"LeaderId:\s+(-?\d+)", text)
-        must(match, f"no leader: {text}")
-        number = int(match[1]) if match else -1
-        return next(node for node in self.controllers if node.number == number)
-
-    def end(self) -> None:
-        for node in self.nodes:
-            node.kill()
-
-
-def log_of(node: Node) -> str:
-    path = node.home / "server.log"
-    return path.read_text(errors="replace") if path.exists() else ""
-
-
-def wait_for(text: str, is_so: Any, seconds: float = 120) -> None:
-    limit = time.monotonic() + seconds
-    while not is_so():
-        must(time.monotonic() < limit, f"{text}: not within {seconds:.0f} s")
-        time.sleep(0.5)
-
-
-def _new_id(chance: random.Random) -> str:
-    from pylogseg.format.uuids import format_uuid
-
-    while (text := format_uuid(chance.randbytes(16))).startswith("-"):
-        pass
-    return text
-
-
-# ---- the command and its steps ----
-
-
-def pylogseg(*arguments: object) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "pylogseg", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def rescue(*arguments: object, codes: Sequence[int] = (0,)) -> str:
-    """Run the dry run, then the command; return its text."""
-    before = pylogseg("quorum", "rescue", *arguments)
-    must(before[0] in codes, f"dry run: {before}")
-    code, text, errors = pylogseg("quorum", "rescue", *arguments, "--write")
-    must(code in codes, f"exit code {code}: {text}{errors}")
-    files = [line for line in text.splitlines() if re.match(r"  \S+: ", line)]
-    must(files and all(line in before[1] for line in files), f"the dry run showed other bytes: {before[1]}\n{text}")
-    return text
-
-
-class Step:
-    """A printed step."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.lines = text, list[str]()
-
-    @property
-    def number(self) -> int:
-        match = re.search(r"(?:node|controller|broker) (\d+)", self.text)
-        return int(match[1]) if match else -1
-
-
-def steps_of(text: str) -> Iterator[Step]:
-    step = None
-    for line in text.splitlines():
-        if re.match(r"\d+\. ", line):
-            if step:
-                yield step
-            step = Step(line)
-        elif step and line.startswith("     "):
-            step.lines.append(line.strip())
-        elif step and line.startswith("   "):
-            step.text += f" {line.strip()}"
-        elif step:
-            yield step
-            step = None
-
-
-def follow(lab: Lab, text: str) -> None:
-    """Follow the steps, word for word."""
-    by_number = {node.number: node for node in lab.nodes}
-    for step in steps_of(text):
-        say(f"  {step.text[:110]}")
-        node = by_number.get(step.number)
-        if node is None:
-            must(
-                not any(line.startswith("$") for line in step.lines) or "Look at" in step.text, f"no node: {step.text}"
-            )
-            node = lab.nodes[0]
-        if gone := re.search(r"remove (controller\.quorum\.[a-z.]+[a-z])", step.text):
-            node.set(gone[1])
-        if "with little Lag" in step.text:
-            wait_for_lag(node, step)
-        for line in step.lines:
-            if not line.startswith("$ "):
-                node.set(line)
-            elif "describe --status" in line:
-                look(node, line[2:], step.text)
-            elif "server-stop" in line:
-                node.run(line[2:], check=False)
-            else:
-                node.run(line[2:])
-
-
-def look(node: Node, command: str, text: str) -> None:
-    epoch, high = (int(number) for number in re.search(r"above (\d+), HighWatermark is (\d+)", text).groups())  # type: ignore[union-attr]
-    ids = {int(number) for number in re.search(r"LeaderId is ([\d or]+), Leader", text)[1].split(" or ")}  # type: ignore[index]
-    limit = time.monotonic() + 180
-    while True:
-        answer = node.run(command, check=False)
-        rows = dict(re.findall(r"^(\w+):\s+(.*)$", answer, re.MULTILINE))
-        with contextlib.suppress(KeyError, ValueError):
-            if int(rows["LeaderId"]) in ids and int(rows["LeaderEpoch"]) > epoch and int(rows["HighWatermark"]) >= high:
-                say(f"    leader {rows['LeaderId']} in epoch {rows['LeaderEpoch']}, ends at {rows['HighWatermark']}")
-                return
-        must(time.monotonic() < limit, f"no leader: {answer}")
-        time.sleep(1)
-
-
-def wait_for_lag(node: Node, step: Step) -> None:
-    command = step.lines[0][2:].replace(
-        f"--command-config {'config/server.properties'} add-controller", "describe --replication"
-    )
-    number = re.search(r"shows node (\d+)", step.text)[1]  # type: ignore[index]
-    limit = time.monotonic() + 180
-    while True:
-        answer = node.run(command, check=False)
-        rows = [
-            line.split()
-            for line in answer.splitlines()
-            if line.startswith(f"{number}\t") or line.split()[:1] == [number]
-        ]
-        if rows and int(rows[0][3] if len(rows[0]) > 6 else rows[0][2]) < 50:
-            return
-        must(time.monotonic() < limit, f"node {number} does not follow: {answer}")
-        time.sleep(1)
-
 
 # ---- histories ----
 
@@ -507,6 +113,30 @@ def grown(lab: Lab, survivor: Node) -> None:
     lab.check()
 
 
+def is_wipe(step: Step) -> bool:
+    return " wipe " in step.text or "comes back, remove" in step.text
+
+
+def is_growth(step: Step) -> bool:
+    return "When " in step.text
+
+
+def come_back(survivor: Node, others: Sequence[Node]) -> None:
+    """Start old controllers as they were, with their disks and settings: they are observers."""
+    for node in others:
+        node.start()
+    wait_for("old controllers as observers", lambda: all(is_observer(survivor, node) for node in others), 180)
+    say(f"  observers, with their old disks: {', '.join(str(node.number) for node in others)}")
+
+
+def is_observer(survivor: Node, node: Node) -> bool:
+    status = survivor.run(
+        f"bin/kafka-metadata-quorum.sh --bootstrap-controller {survivor.address} describe --replication", check=False
+    )
+    rows = [line.split() for line in status.splitlines() if line.split()[:1] == [str(node.number)]]
+    return bool(rows) and rows[0][-1] == "Observer" and node.is_up
+
+
 def history(lab: Lab, events: int) -> None:
     """Do things that the metadata log has to keep."""
     admin, chance = lab.admin(), lab.chance
@@ -543,18 +173,18 @@ def history(lab: Lab, events: int) -> None:
                 name = chance.choice(names)
                 admin.delete_topics([name])[name].result(30)
                 del lab.partitions[name]
-            elif kind == "leader" and not lab.both:
+            elif kind == "leader":
                 leader = lab.leader()
                 leader.kill()
                 time.sleep(3)
                 leader.start()
-                time.sleep(8)
+                time.sleep(20 if lab.both else 8)
 
 
 # ---- cases ----
 
 
-def case_a(root: Path, chance: random.Random, *, static: bool = False) -> Lab:
+def case_a(root: Path, chance: random.Random, *, static: bool = False) -> None:
     lab = Lab(root, chance, static=static)
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
@@ -566,18 +196,17 @@ def case_a(root: Path, chance: random.Random, *, static: bool = False) -> Lab:
     text = rescue(survivor.data, *disks(lab, lab.brokers), "--in-place", survivor.data, "--keep", root / "kept",
                   "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
     lab.controllers.sort(key=lambda node: node is not survivor)
-    follow(lab, text)
+    follow(lab, steps_of(text))
     after_all(lab, before)
     if not static:
         grown(lab, survivor)
-    return lab
 
 
-def case_b(root: Path, chance: random.Random) -> Lab:
-    return case_a(root, chance, static=True)
+def case_b(root: Path, chance: random.Random) -> None:
+    case_a(root, chance, static=True)
 
 
-def case_c(root: Path, chance: random.Random, *, static: bool = False) -> Lab:
+def case_c(root: Path, chance: random.Random, *, static: bool = False) -> None:
     lab = Lab(root, chance, static=static)
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
@@ -586,7 +215,6 @@ def case_c(root: Path, chance: random.Random, *, static: bool = False) -> Lab:
     new_controllers(lab, lab.brokers)
     one = chance.choice(lab.controllers)
     grown(lab, one)
-    return lab
 
 
 def new_controllers(lab: Lab, sources: Sequence[Node], *more: object, codes: Sequence[int] = (0,)) -> None:
@@ -596,11 +224,11 @@ def new_controllers(lab: Lab, sources: Sequence[Node], *more: object, codes: Seq
     for node in lab.controllers:
         node.data = node.home / "new"
         arguments += ["--into", node.data, "--voter", f"{node.number}@{node.address}"]
-    follow(lab, rescue(*arguments, codes=codes))
+    follow(lab, steps_of(rescue(*arguments, codes=codes)))
     after_all(lab, before)
 
 
-def case_d(root: Path, chance: random.Random) -> Lab:
+def case_d(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False)
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
@@ -618,10 +246,9 @@ def case_d(root: Path, chance: random.Random) -> Lab:
     code, text, errors = pylogseg("quorum", *disks(lab, nodes))
     must(code == 0 and "late" in text, f"the look does not name the topic: {code} {text} {errors}")
     new_controllers(lab, nodes)
-    return lab
 
 
-def case_g(root: Path, chance: random.Random) -> Lab:
+def case_g(root: Path, chance: random.Random) -> None:
     settings = {
         "metadata.log.max.record.bytes.between.snapshots": "3000",
         "metadata.log.segment.bytes": "8388608",
@@ -643,31 +270,12 @@ def case_g(root: Path, chance: random.Random) -> Lab:
     text = rescue(survivor.data, *disks(lab, lab.brokers), "--in-place", survivor.data, "--keep", root / "kept",
                   "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
     lab.controllers.sort(key=lambda node: node is not survivor)
-    follow_first(lab, text)
-    for node in others:  # as they were: with their disks and settings
-        node.start()
-    time.sleep(25)
-    status = survivor.run(
-        f"bin/kafka-metadata-quorum.sh --bootstrap-controller {survivor.address} describe --replication"
-    )
-    for node in others:
-        row = [line.split() for line in status.splitlines() if line.split()[:1] == [str(node.number)]]
-        must(row and row[0][-1] == "Observer", f"node {node.number} is no observer: {status}")
+    follow(lab, (step for step in steps_of(text) if not is_wipe(step) and not is_growth(step)))
+    come_back(survivor, others)
     after_all(lab, before)
-    return lab
 
 
-def follow_first(lab: Lab, text: str) -> None:
-    """Follow the steps up to the brokers: nothing is wiped, and nobody joins."""
-    kept = []
-    for step in steps_of(text):
-        if "wipe" in step.text or "When " in step.text:
-            continue
-        kept += [step.text, *(f"     {line}" for line in step.lines)]
-    follow(lab, "\n".join([*kept, ""]))
-
-
-def case_h(root: Path, chance: random.Random) -> Lab:
+def case_h(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False)
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
@@ -680,12 +288,11 @@ def case_h(root: Path, chance: random.Random) -> Lab:
         old, node.controller_port = node.address, free_port()
         node.data = node.home / "new"
         arguments += ["--rename", f"{old}={node.address}", "--into", node.data]
-    follow(lab, rescue(*arguments))
+    follow(lab, steps_of(rescue(*arguments)))
     after_all(lab, before)
-    return lab
 
 
-def case_r(root: Path, chance: random.Random) -> Lab:
+def case_r(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False, both=True)
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
@@ -701,12 +308,11 @@ def case_r(root: Path, chance: random.Random) -> Lab:
     text = rescue(survivor.data, "--in-place", survivor.data, "--keep", root / "kept",
                   "--voter", f"{survivor.number}@{survivor.address}", codes=(0, 1))  # fmt: skip
     lab.controllers.sort(key=lambda node: node is not survivor)
-    follow(lab, text)
+    follow(lab, steps_of(text))
     after_all(lab, before)
-    return lab
 
 
-def case_f(root: Path, chance: random.Random) -> Lab:
+def case_f(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False, controllers=5)
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
@@ -719,10 +325,9 @@ def case_f(root: Path, chance: random.Random) -> Lab:
     text = rescue(*disks(lab, [*survivors, *lab.brokers]), "--in-place", survivor.data, "--keep", root / "kept",
                   "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
     lab.controllers.sort(key=lambda node: node is not survivor)
-    follow(lab, text)
+    follow(lab, steps_of(text))
     after_all(lab, before)
     grown(lab, survivor)
-    return lab
 
 
 def torn_tail(node: Node, chance: random.Random) -> bytes:
@@ -737,84 +342,146 @@ def torn_tail(node: Node, chance: random.Random) -> bytes:
 CASES = {"a": case_a, "b": case_b, "c": case_c, "d": case_d, "f": case_f, "g": case_g, "h": case_h, "r": case_r}
 
 
-def random_case(root: Path, chance: random.Random) -> Lab:
+SHAPES = "1 of 3", "1 of 3", "0 of 3", "2 of 5", "both roles, 1 of 3", "both roles, 1 of 3"
+
+
+def random_case(root: Path, chance: random.Random) -> None:
     """A history, a loss, a rescue."""
     settings = {}
     if chance.random() < 0.5:
         settings = {"metadata.log.max.record.bytes.between.snapshots": str(chance.choice((2000, 20000)))}
-    static, survives = chance.random() < 0.35, chance.choice((0, 1, 1))
-    lab = Lab(root, chance, static=static, settings=settings)
-    say(f"  static {static}, survivors {survives} of 3, {settings}")
+    static, shape = chance.random() < 0.4, chance.choice(SHAPES)
+    lab = Lab(root, chance, static=static, settings=settings, controllers=5 if "5" in shape else 3,
+              both="both" in shape)  # fmt: skip
+    say(f"  {'static' if static else 'dynamic'}, {shape}, {settings}")
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
     history(lab, chance.randrange(4, 16))
-    survivors = chance.sample(lab.controllers, survives)
-    if survives and chance.random() < 0.3:
+    survivors = chance.sample(lab.controllers, int(shape.partition(" of")[0][-1]))
+    if survivors and not lab.both and chance.random() < 0.3:
         survivors[0].kill()  # it misses what comes
         history(lab, 3)
-    survive(lab, survivors)
+    lost = [node for node in lab.controllers if node not in survivors]
+    returning = lost[:2] if survivors and not lab.both and chance.random() < 0.4 else []
+    lose(lab, lost, returning)
     for node in survivors:
         if chance.random() < 0.5:
             log = max((node.data / "__cluster_metadata-0").glob("*.log"))
             with open(log, "ab") as file:
                 file.write(torn_tail(node, chance))
-    nodes = [*survivors, *lab.brokers]
+    nodes = [*survivors, *(() if lab.both else lab.brokers)]
     copies = {node.number: read_copies(str(node.data))[0] for node in nodes}
     best = max(copies.values(), key=lambda copy: copy.rank)
     say(f"  copies: {json.dumps({number: copy.rank for number, copy in copies.items()})}")
-    survivor = survivors[0] if survivors else None
+    survivor = max(survivors, key=lambda node: copies[node.number].rank, default=None)
+    codes = (0, 1) if lab.both else (0,)
     if survivor is None or copies[survivor.number].rank < best.rank:
         if survivor is not None:
             code, _, errors = pylogseg("quorum", "rescue", *disks(lab, nodes), "--in-place", survivor.data, "--keep",
                                        root / "kept", "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
             must(code == 2 and "shorter" in errors, f"a shorter copy is not refused: {code} {errors}")
             say("  the shorter survivor is refused")
-        new_controllers(lab, nodes)
-        grown(lab, chance.choice(lab.controllers))
-        return lab
+        rescue_anew(lab, nodes)
+        return
+    if lab.both and chance.random() < 0.4:
+        rescue_anew(lab, nodes, codes=codes)
+        return
     before = image_of(disks(lab, nodes))
     text = rescue(*disks(lab, nodes), "--in-place", survivor.data, "--keep", root / "kept", "--voter",
-                  f"{survivor.number}@{survivor.address}")  # fmt: skip
+                  f"{survivor.number}@{survivor.address}", codes=codes)  # fmt: skip
     lab.controllers.sort(key=lambda node: node is not survivor)
-    follow(lab, text)
+    steps = [*steps_of(text)]
+    if returning:
+        follow(lab, (step for step in steps if not is_wipe(step) and not is_growth(step)))
+        come_back(survivor, returning)
+        for node in returning:  # then they go the way that the steps name
+            node.kill()
+            removed = next(step for step in steps if is_wipe(step) and step.number == node.number)
+            for name in ("__cluster_metadata-0", "meta.properties", "bootstrap.checkpoint"):
+                must(name in removed.text, f"{name} stays: {removed.text}")
+                path = node.data / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        follow(lab, (step for step in steps if is_growth(step)))
+    else:
+        follow(lab, steps)
+    if static and lab.both:  # the other brokers start when they are voters again
+        compare_images(before, survivor.data)
+        grow_static(lab, survivor, steps)
+        return
     after_all(lab, before)
-    if not static:
-        grown(lab, survivor)
-    return lab
+    if static:
+        grow_static(lab, survivor, steps)
+    else:
+        leave(lab, survivor)
+
+
+def lose(lab: Lab, lost: Sequence[Node], returning: Sequence[Node]) -> None:
+    """Kill all controllers; the lost ones lose their disks, or of both roles their metadata log alone."""
+    for node in lab.controllers:
+        node.kill()
+    for node in lost:
+        if lab.both:
+            shutil.rmtree(node.data / "__cluster_metadata-0")
+        elif node not in returning:
+            shutil.rmtree(node.data)
+
+
+def rescue_anew(lab: Lab, nodes: Sequence[Node], *, codes: Sequence[int] = (0,)) -> None:
+    """Three or five new controllers; then one of them goes."""
+    new_controllers(lab, nodes, codes=codes)
+    one = random.Random(len(lab.acknowledged)).choice(lab.controllers)
+    if lab.static and not lab.both:
+        grown(lab, one)
+    elif not lab.static:
+        leave(lab, one)
+
+
+def leave(lab: Lab, node: Node) -> None:
+    """Take a controller out of the voters; the quorum goes on without it."""
+    other = next(other for other in lab.controllers if other is not node)
+    directory = read_copies(str(node.data))[0].directory_id
+    command = f"bin/kafka-metadata-quorum.sh --bootstrap-controller {other.address} remove-controller"
+    wait_for("the rescued controller removed", lambda: "Removed" in other.run(
+        f"{command} --controller-id {node.number} --controller-directory-id {directory}", check=False
+    ), 120)  # fmt: skip
+    if not lab.both:
+        node.kill()
+    wait_for(f"a topic without voter {node.number}", lambda: lab.create(f"without{node.number}"), 180)
+    broker = next(broker for broker in lab.brokers if broker is not node)
+    started = log_of(broker).count("Kafka Server started")
+    broker.run("bin/kafka-server-stop.sh", check=False)
+    broker.start()  # it finds the quorum by the line that it has
+    wait_for("a broker that starts again", lambda: log_of(broker).count("Kafka Server started") > started, 180)
+    lab.check()
+
+
+def grow_static(lab: Lab, leader: Node, steps: Sequence[Step]) -> None:
+    """Grow as the last but one step says: stop the leader, and rescue its disk for three."""
+    must(any("stop node" in step.text and "three --voter" in step.text for step in steps), "no step says how to grow")
+    leader.run("bin/kafka-server-stop.sh")
+    nodes = [leader] if lab.both else [leader, *lab.brokers]
+    lab.controllers = lab.controllers[:3]
+    rescue_anew(lab, nodes, codes=(0, 1) if lab.both else (0,))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
-    todo: list[tuple[str, Any, random.Random]] = [
-        (name, CASES[name], random.Random(f"{name} {given.seed}")) for name in given.cases
-    ]
-    todo += [
-        (f"seed {seed}", random_case, random.Random(seed)) for seed in range(given.seed, given.seed + given.random)
-    ]
-    wrong = 0
-    for name, case, chance in todo:
-        root = Path(tempfile.mkdtemp(prefix="quorums-", dir=given.keep))
-        began = time.monotonic()
-        LABS.clear()
-        try:
-            say(f"{name}, Kafka {VERSION}")
+
+    def round_of(case: Callable[[Path, random.Random], None], chance: random.Random) -> Callable[[Path], str]:
+        def play(root: Path) -> str:
             case(root, chance)
-            say(f"{name}: ok, {time.monotonic() - began:.0f} s, records {sum(LABS[0].acknowledged.values()):,}")
-        except Exception as error:
-            wrong += 1
-            say(f"{name}: FAILED: {error if isinstance(error, Failure) else traceback.format_exc()} ({root})")
-        finally:
-            for lab in LABS:
-                lab.end()
-        if not given.keep:
-            shutil.rmtree(root, ignore_errors=True)
-    say(f"{len(todo) - wrong} of {len(todo)} ok, Kafka {VERSION}")
-    return 1 if wrong else 0
+            return f"records {sum(LABS[0].acknowledged.values()):,}"
+
+        return play
+
+    seeds = range(given.seed, given.seed + given.random)
+    rounds = [(name, round_of(CASES[name], random.Random(f"{name} {given.seed}"))) for name in given.cases]
+    rounds += [(f"seed {seed}", round_of(random_case, random.Random(seed))) for seed in seeds]
+    return play_rounds(rounds, given.keep)
 
 
 if __name__ == "__main__":

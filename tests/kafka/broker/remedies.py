@@ -295,10 +295,9 @@ def put_back(disk: Disk, whole: Disk) -> None:
     """As the remedy of a folder that was set aside says."""
     (stray,) = disk.second.glob(f"{TOPIC}-*-stray")
     name = stray.name.partition(".")[0]
-    live = next(folder / name for folder in (disk.first, disk.second) if (folder / name).exists())
-    shutil.move(live, disk.folder / "away")
-    stray.rename(disk.second / name)
-    shutil.copy(disk.folder / "away" / "partition.metadata", disk.second / name)
+    live = next(folder for folder in (disk.first, disk.second) if (folder / name).exists())
+    command = [sys.executable, "-m", "pylogseg", "restore", disk.second, live, stray.name]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def in_1970(disk: Disk) -> None:
@@ -461,7 +460,7 @@ CASES: dict[str, Case] = {
         lambda d: change(topic_id(d), r"topic_id: \S+", f"topic_id: {OTHER_ID}"), FEWER, again(topic_id)),
     "topic-id-gone": Case("topic-id", "start", "write the topic's id into partition.metadata",
         lambda d: topic_id(d).unlink(), FEWER, again(topic_id)),
-    "set-aside": Case("set-aside", "lost", "give this one its name", set_aside, FEWER, put_back),
+    "set-aside": Case("set-aside", "lost", "pylogseg restore", set_aside, FEWER, put_back),
     "partition-metadata-zeros": Case("metadata", "start", "write the file again",
         lambda d: text(topic_id(d), ZEROS), FEWER, again(topic_id)),
     "partition-metadata-empty": Case("metadata", "start", "write the file again",

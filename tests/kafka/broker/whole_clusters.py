@@ -13,20 +13,17 @@ clients go on: groups where they stood, transactions with their ids, users with 
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import random
 import re
 import shutil
 import sys
-import tempfile
 import time
-import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 # Neighbours, which are no package:
-import quorums
+import quorum_lab
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -49,7 +46,20 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from quorums import QUIET, VERSION, Failure, Lab, Node, free_port, log_of, must, pylogseg, say, steps_of, wait_for
+from quorum_lab import (
+    QUIET,
+    Lab,
+    Node,
+    free_port,
+    log_of,
+    must,
+    parser_of,
+    play_rounds,
+    pylogseg,
+    say,
+    steps_of,
+    wait_for,
+)
 
 Place = tuple[str, int, int]
 Records = dict[Place, tuple[Any, ...]]
@@ -64,9 +74,9 @@ class Machine(Node):
         super().__init__(lab, number, roles)
         self.login_port = free_port()
         script = self.home / "bin" / "kafka-topics.sh"
-        tools = quorums.jars(quorums.TOOLS)
+        tools = quorum_lab.jars(quorum_lab.TOOLS)
         script.write_text(
-            f"#!/bin/bash\nexec {quorums.JAVA} -cp '{tools}' org.apache.kafka.tools.TopicCommand \"$@\"\n"
+            f"#!/bin/bash\nexec {quorum_lab.JAVA} -cp '{tools}' org.apache.kafka.tools.TopicCommand \"$@\"\n"
         )
         script.chmod(0o755)
         self.folders = [self.data]
@@ -387,7 +397,7 @@ def follow(new: Cluster, text: str) -> None:
                 node.set(line)
                 seen.append(step.number)
             elif "describe --status" in line:
-                quorums.look(node, line[2:], step.text)
+                quorum_lab.look(node, line[2:], step.text)
             elif "kafka-topics.sh" in line:
                 first = line[2:].replace("HOST:PORT", f"127.0.0.1:{new.brokers[0].port}")
                 wait_for(line, lambda node=node, first=first: topics_are_well(new, node, first), 180)
@@ -528,7 +538,7 @@ def case(root: Path, seed: int, count: int | None) -> str:
     old = Cluster(root / "old", chance, static=static, controllers=3 if kind == 3 else 1, both=kind == "both")
     left = chance.choice((1, 3)) if count is None else count
     brokers = sorted(chance.sample((1, 2, 3), left))
-    say(f"seed {seed}, Kafka {VERSION}: {'static' if static else 'dynamic'}, controllers {kind}, {how}, to {brokers}")
+    say(f"  {'static' if static else 'dynamic'}, controllers {kind}, {how}, to {brokers}")
     old.start()
     done = History(old)
     done.make()
@@ -585,30 +595,15 @@ def _end(consumer: Consumer, topic: str, number: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("seeds", nargs="*", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--to", type=int, choices=(1, 2, 3), help="brokers of the new cluster")
-    parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
-    wrong = 0
-    for seed in given.seeds:
-        root = Path(tempfile.mkdtemp(prefix="whole-", dir=given.keep))
-        began = time.monotonic()
-        quorums.LABS.clear()
-        try:
-            text = case(root, seed, given.to)
-            say(f"seed {seed}: ok, {text}, {time.monotonic() - began:.0f} s")
-        except Exception as error:
-            wrong += 1
-            say(f"seed {seed}: FAILED: {error if isinstance(error, Failure) else traceback.format_exc()} ({root})")
-        finally:
-            for lab in quorums.LABS:
-                with contextlib.suppress(OSError):
-                    lab.end()
-        if not given.keep:
-            shutil.rmtree(root, ignore_errors=True)
-    say(f"{len(given.seeds) - wrong} of {len(given.seeds)} ok, Kafka {VERSION}")
-    return 1 if wrong else 0
+
+    def round_of(seed: int) -> Callable[[Path], str]:
+        return lambda root: case(root, seed, given.to)
+
+    return play_rounds([(f"seed {seed}", round_of(seed)) for seed in given.seeds], given.keep)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,10 @@ other copy is unknown: it is neither longer nor shorter than another one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pylogseg.disk.disk import Partition, Segment
 from pylogseg.disk.listing import open_dir
@@ -31,7 +29,6 @@ from pylogseg.format.messages.control import ControlRecord, decode_control
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.records import Slice
 from pylogseg.inspect.segment_pass import Visitor, visit
-from pylogseg.reading.seek import headers_from
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 
@@ -183,20 +180,6 @@ class MetadataCopy:
     def name(self) -> str:
         """A name for people: the node, and the path."""
         return f"{self.path} (node {self.node_id})" if self.node_id is not None else self.path
-
-    def rows(self, start: int) -> Iterator[npt.NDArray[Any]]:
-        """Yield the headers of the batches from an offset on: first and last offset, epoch, CRC."""
-        for segment in self.segments:
-            if segment.next_base is not None and segment.next_base <= start:
-                continue
-            with segment.open() as view:
-                for table in headers_from(segment, view, 0):
-                    rows = table.rows[(table.last_offset >= start) & (table.last_offset < (self.end or 0))]
-                    if len(rows):
-                        yield np.stack([rows[name].astype(np.int64) for name in _COMPARED], axis=1)
-
-
-_COMPARED = ("base_offset", "last_offset", "leader_epoch", "crc")
 
 
 def read_copies(path: str, advance: Advance | None = None) -> list[MetadataCopy]:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
+from pylogseg.inspect.differing_offset import differing_offset
 from pylogseg.inspect.quorum.copies import MetadataCopy
 from pylogseg.values.internal.image import Image
 
@@ -129,7 +127,7 @@ def compare_copies(one: MetadataCopy, other: MetadataCopy) -> CopyPair:
         pair.unknown = f"they have no offset in common: one begins at {start}, the other one ends at {end}"
         return pair
     try:
-        pair.differs_at = _first_difference(above, below, start, end)
+        pair.differs_at = differing_offset(above.segments, below.segments, start, end)
     except (CorruptionError, StorageError) as error:
         pair.unknown = f"they cannot be read again: {error}"
         return pair
@@ -137,42 +135,6 @@ def compare_copies(one: MetadataCopy, other: MetadataCopy) -> CopyPair:
         pair.differs_at = above.end  # the higher epoch counts, and the other one goes on without it
     pair.is_prefix = pair.differs_at is None
     return pair
-
-
-def _first_difference(one: MetadataCopy, other: MetadataCopy, start: int, end: int) -> int | None:
-    sides = [_Rows(copy.rows(start), end) for copy in (one, other)]
-    at = start
-    while True:
-        pieces = [side.rows() for side in sides]
-        count = min(map(len, pieces))
-        if not count:
-            return None if at >= end else at
-        same = (pieces[0][:count] == pieces[1][:count]).all(axis=1)
-        if not same.all():
-            return max(start, int(min(piece[int(same.argmin())][0] for piece in pieces)))
-        at = int(pieces[0][count - 1][1]) + 1
-        for side in sides:
-            side.skip(count)
-
-
-class _Rows:
-    """Headers of a copy up to an offset, some at a time."""
-
-    def __init__(self, windows: Iterator[npt.NDArray[Any]], end: int) -> None:
-        self._windows, self._end = windows, end
-        self._left: npt.NDArray[Any] = np.empty((0, 4), np.int64)
-
-    def rows(self) -> npt.NDArray[Any]:
-        """Return the next ones; none at the end."""
-        while not len(self._left):
-            window = next(self._windows, None)
-            if window is None:
-                break
-            self._left = window[window[:, 0] < self._end]
-        return self._left
-
-    def skip(self, count: int) -> None:
-        self._left = self._left[count:]
 
 
 # ---- names ----

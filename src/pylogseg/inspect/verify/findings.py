@@ -228,8 +228,8 @@ REMEDIES = {
     "and lower the count in its second line",
     "high-watermark": f"take replication-offset-checkpoint from a backup, or start a broker: {WATERMARKS_ANEW}",
     "setting": "before the upgrade, raise the topic's segment.bytes, or delete the setting: kafka-configs.sh --alter",
-    "set-aside": "while the broker is stopped, move the folder of the partition out of the log directory, give this "
-    "one its name, and write the topic's id into its partition.metadata (the id is in that of the other folder)",
+    "set-aside": "while the broker is stopped, `pylogseg restore LOG_DIR LOG_DIR NAME`, with the name of this folder",
+    "awaits-deletion": "none if it was deleted on purpose",
     "metadata": "write the file again, with the ids that the cluster knows",
     "tier-manifest": "upload the segment again from a replica that still has it; what the manifest says is not "
     "to be relied on",

@@ -105,9 +105,13 @@ class Around:
         return self._owners[log_dir.path]
 
     def of(self, part: Partition) -> tuple[Checkpoints, ClusterMetadata | None]:
-        """Return checkpoints and cluster metadata for the log directory of a partition."""
+        """Return checkpoints and cluster metadata for the log directory of a partition.
+
+        No checkpoint has a folder that a broker took out of use: the entry is that of the log in its place.
+        """
         folder = part.files.split(part.path)[0]
-        return self.checkpoints(part.files, folder), self._clusters.get(folder)
+        of = part.path if part.state in ("stray", "delete") else folder
+        return self.checkpoints(part.files, of), self._clusters.get(folder)
 
 
 def absolute(files: FileSystem, log_dir: str) -> str:

@@ -13,7 +13,8 @@ from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
 from pylogseg.inspect.verify.missing import TIERED_FOLDER, Around
 from pylogseg.inspect.verify.owners import LogDirOwner, owner_of
-from pylogseg.inspect.verify.topic_ids import check_set_aside, check_topic_ids
+from pylogseg.inspect.verify.set_aside import check_set_aside
+from pylogseg.inspect.verify.topic_ids import check_topic_ids
 from pylogseg.values.internal.cluster import ClusterMetadata
 
 _RESERVED_IDS = ("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
@@ -39,7 +40,7 @@ def check_start(
     for a, b in combinations(everyone, 2):
         yield from _twice(a, b)
     yield from check_topic_ids(owners, clusters or {}, asked)
-    yield from check_set_aside(owners, asked)
+    yield from check_set_aside(owners, clusters or {}, asked)
     yield from _settings(owners, clusters or {}, asked)
 
 

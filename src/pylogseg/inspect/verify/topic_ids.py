@@ -1,4 +1,4 @@
-"""Checks of topic ids: which folders a broker sets aside as strays, and which it has set aside already.
+"""Checks of topic ids: which folders a broker sets aside as strays when it starts.
 
 A broker of a KRaft cluster compares each partition folder with the cluster's metadata when it starts. A folder without
 a topic id, or with one that the metadata does not assign to this broker for that partition, is renamed to ``-stray``,
@@ -13,12 +13,10 @@ from itertools import groupby
 
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.small_files import FileState, read_partition_metadata
-from pylogseg.errors import PylogsegError
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.owners import LogDirOwner
-from pylogseg.reading.seek import end_offset
 from pylogseg.values.internal.cluster import ClusterMetadata
 
 _Asked = Callable[[str, int], bool]
@@ -90,29 +88,3 @@ def _has_ids(owner: LogDirOwner) -> bool:
 def _wrong_id(part: Partition, reason: str) -> Finding:
     path = part.files.join(part.path, FileKind.PARTITION_METADATA.value)
     return Finding(path, "topic-id", True, f"{reason}: a broker treats the folder as a stray, or refuses it")
-
-
-def check_set_aside(owners: Sequence[LogDirOwner], asked: _Asked) -> Iterator[Finding]:
-    """Find folders that a broker set aside as strays while the partition lives on here, with fewer records.
-
-    A topic that was deleted and made anew has another id: then its stray is of the old topic.
-    """
-    live = {(owner.broker, part.name): part for owner in owners for part in owner.log_dir.partitions if not part.state}
-    for owner in owners:
-        for part in owner.log_dir.partitions:
-            now = live.get((owner.broker, f"{part.topic}-{part.partition}"))
-            if part.state != "stray" or now is None or not asked(part.topic, part.partition):
-                continue
-            before, after = (read_partition_metadata(each.files, each.path).value for each in (part, now))
-            if before is not None and before != after:
-                continue
-            try:
-                end, new_end = (end_offset(each.segments) if each.segments else 0 for each in (part, now))
-            except PylogsegError:  # a finding of its own, or of nobody: strays are not checked
-                continue
-            if end > new_end:
-                reason = (
-                    f"a broker set this folder aside, with records up to offset {end - 1}, and {now.name} began anew: "
-                    f"its log ends at {new_end}"
-                )
-                yield Finding(part.path, "set-aside", True, reason, None, max(new_end, 0), end - 1)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pylogseg.format.columns import TableColumn
+from pylogseg.format.words import names_text
 from pylogseg.inspect.quorum.copies import address_text
 from pylogseg.offline.rescuing.plan import NewController, RescuePlan
 from pylogseg.values.internal.cluster import FOLDER
@@ -89,19 +90,20 @@ def _wipe(plan: RescuePlan) -> Iterator[RescueStep]:
     why = "two old controllers that find each other first would elect a leader of their own"
     for number in _old_nodes(plan):
         disks = [copy for copy in plan.look.copies if copy.node_id == number]
-        if disks and not _has_both_roles(plan, number):
-            names = (FOLDER, "meta.properties", "bootstrap.checkpoint")
+        both = _has_both_roles(plan, number)
+        names = (FOLDER,) if both else (FOLDER, "meta.properties", "bootstrap.checkpoint")
+        if disks:
             paths = " ".join(shlex.quote(f"{os.path.abspath(copy.path)}/{name}") for copy in disks for name in names)
-            text = f"Keep a copy elsewhere, then wipe the old disk of controller {number}: {why}."
-            yield RescueStep(text, number, commands=[f"rm -rf {paths}"])
-        elif disks:
-            paths = " ".join(shlex.quote(f"{os.path.abspath(copy.path)}/{FOLDER}") for copy in disks)
-            text = f"Keep a copy elsewhere, then wipe the metadata log of node {number}, and leave its topics: {why}."
-            yield RescueStep(text, number, commands=[f"rm -rf {paths}"])
+            wiped = (
+                f"metadata log of node {number}, and leave its topics" if both else f"old disk of controller {number}"
+            )
+            yield RescueStep(
+                f"Keep a copy elsewhere, then wipe the {wiped}: {why}.", number, commands=[f"rm -rf {paths}"]
+            )
         else:
             yield RescueStep(
-                f"If the disk of controller {number} comes back, remove {FOLDER} from it (it is in metadata.log.dir, "
-                f"else in the first of log.dirs) before the node starts: {why}.",
+                f"If the disk of controller {number} comes back, remove {names_text([*names])} from it (in "
+                f"metadata.log.dir, else in the first of log.dirs) before the node starts: {why}.",
                 number,
             )
 
@@ -112,8 +114,12 @@ def _wipe(plan: RescuePlan) -> Iterator[RescueStep]:
 def voters_line(plan: RescuePlan) -> str:
     """Return the line by which a node finds the voters."""
     if plan.best.kraft_version:
-        return "controller.quorum.bootstrap.servers=" + ",".join(voter.address for voter in plan.voters)
+        return _bootstrap_line(voter.address for voter in plan.voters)
     return "controller.quorum.voters=" + ",".join(f"{voter.id}@{voter.address}" for voter in plan.voters)
+
+
+def _bootstrap_line(addresses: Iterable[str]) -> str:
+    return f"controller.quorum.bootstrap.servers={','.join(addresses)}"
 
 
 def configure_steps(plan: RescuePlan) -> Iterator[RescueStep]:
@@ -171,6 +177,13 @@ def _brokers(plan: RescuePlan) -> Iterator[RescueStep]:
         else "A broker finds the new leader when it has started again with it."
     )
     for number in numbers:
+        if not plan.best.kraft_version and _has_both_roles(plan, number):
+            yield RescueStep(
+                f"Leave node {_where(plan, number)} stopped: it has both roles, and in a static quorum no controller "
+                "starts that is not a voter. It becomes one when the quorum grows.",
+                number,
+            )
+            continue
         commands = [] if stays else [STOP_COMMAND, START_COMMAND]
         text = f"On broker {_where(plan, number)}, set this line in {PROPERTIES}. {when}"
         yield RescueStep(text, number, settings=[voters_line(plan)], commands=commands)
@@ -205,6 +218,13 @@ def _grow(plan: RescuePlan) -> Iterator[RescueStep]:
         join = f"{_describe(plan)} --command-config {PROPERTIES} add-controller"
         text = f"When `describe --replication` shows node {number} with little Lag, make it a voter."
         yield RescueStep(text, number, commands=[join])
+    addresses = [leader.address, *(voter.address for number in new if (voter := plan.look.voter(number)))]
+    if len(addresses) > 1:
+        yield RescueStep(
+            f"When all are voters, set this line in {PROPERTIES} on every controller and broker, for its next start: a "
+            f"node whose line names {leader.id} alone does not find the quorum while that one is down.",
+            settings=[_bootstrap_line(addresses)],
+        )
 
 
 def _has_both_roles(plan: RescuePlan, number: int) -> bool:

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.disk import Partition
 from pylogseg.disk.folders import refuse_archive
 from pylogseg.disk.listing import open_dir
-from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
-from pylogseg.disk.small_files import read_partition_metadata, unknown_cluster
-from pylogseg.disk.target import Target, chosen_in, moving_picture
+from pylogseg.disk.small_files import read_partition_metadata
+from pylogseg.disk.target import Target, moving_picture
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads, WorkKeywords, choose_executor
-from pylogseg.env.filesystem import is_same_folder, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import RequestError, StorageError
-from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.errors import RequestError
 from pylogseg.format.keywords import split_keywords
-from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.format.words import check_word
 from pylogseg.inspect.small_file_doubts import TopicIds, epoch_findings
-from pylogseg.inspect.verify.lacking import UNINDEXED, Look, lacking_in, refuse
+from pylogseg.inspect.verify.lacking import refuse
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
-from pylogseg.log.state import Start
-from pylogseg.offline.copying.files import check_batches, copy_folder, finish_swap, first_difference, settle
-from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.moving import check_log_dir
-from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring import spreading
-from pylogseg.offline.restoring.adopting import Arrival, adopt, seen_by_clients
-from pylogseg.offline.restoring.checkpoints import all_within, by_partition, note_entries, read_checkpoints
+from pylogseg.offline.restoring.adopting import Arrival, seen_by_clients
+from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
+from pylogseg.offline.restoring.from_logs import FromLogs
 from pylogseg.offline.restoring.from_table import FromTable
 from pylogseg.offline.restoring.partition import RestoreOptions, TableKeywords, WrittenPart, entries_of_table
 from pylogseg.offline.restoring.siblings import refuse_second_copies
@@ -49,11 +41,9 @@ from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
-from pylogseg.offline.running import reason_to_skip
 from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.tables.export.notes import is_noted, lacking_of
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
-from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -61,8 +51,6 @@ if TYPE_CHECKING:
 
 #: Makes small files of a log directory, by their names, of what a restore has written.
 SmallFiles = Callable[[Result], Mapping[str, bytes]]
-#: Partitions of a log directory that are copied together.
-_TOGETHER = 64
 
 
 class TierKeywords(TypedDict, total=False):
@@ -194,8 +182,10 @@ def restore(
     into = into if is_remote else checked_target(into)
     if os.path.isdir(source):
         refuse_archive(source, os.listdir(source))
-    given = _source_of(source, PartitionChoice.of(topic, partition), force, of_tier, table)
-    if isinstance(given, _FromLogs) and not is_remote:
+    given = _source_of(
+        source, PartitionChoice.of(topic, partition), force, of_tier, table, arrival.get("cluster_metadata")
+    )
+    if isinstance(given, FromLogs) and not is_remote:
         given.refuse_inside(into)
     on_bytes = work.pop("on_bytes", None)
     executor = choose_executor(**work)
@@ -209,7 +199,12 @@ def restore(
 
 
 def _source_of(
-    source: str, choice: PartitionChoice, force: bool, of_tier: dict[str, Any], table: dict[str, Any]
+    source: str,
+    choice: PartitionChoice,
+    force: bool,
+    of_tier: dict[str, Any],
+    table: dict[str, Any],
+    cluster_metadata: str | None,
 ) -> RestoreSource:
     """Open a source by its kind; RequestError for the options of another kind."""
     committed, without = table.pop("committed", False), table.pop("without_transactions", False)
@@ -230,7 +225,7 @@ def _source_of(
     if is_of_table:
         raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
     if not comes_from_tier:
-        return _FromLogs(source, choice, force)
+        return FromLogs(source, choice, force, cluster_metadata)
     disk = open_dir(source, **opening)
     uploads = FromTier(disk, choice, until or Until(), skips_damage=skips_damage, keeps_going=keeps_going)
     uploads.lacking = uploads.look(disk, force)
@@ -279,174 +274,6 @@ def comes_from_table(path: str) -> bool:
             Target.find_all(LocalStorage(), path)
             return False
     return is_table(path) or is_noted(path)
-
-
-class _FromLogs(RestoreSource):
-    """Partitions of a log directory, byte for byte."""
-
-    def __init__(self, path: str, choice: PartitionChoice, force: bool) -> None:
-        self._storage, self._path = LocalStorage(), path
-        self._places: dict[str, Target] = {}
-        self.partitions: list[PartitionResult] = []
-        self.asked = asked = not choice.is_all
-        chosen = chosen_in(Target.find_all(self._storage, path), choice)
-        for place, names in chosen:
-            if place.error is not None:
-                raise place.error
-            for name in names:
-                self._places[name] = place
-                self.partitions.append(self._new_result(place, name, asked))
-        self.partitions.sort(key=lambda result: result.name)
-        self.folders = [place.parent for place, _ in chosen]
-        whole = [place.log_dir for place, _ in chosen if place.log_dir is not None]
-        self.doubts = [why for log_dir in whole if (why := unknown_cluster(self._storage, log_dir))]
-        for log_dir in whole:
-            read_checkpoints(self._storage, log_dir, self.doubts)
-        self._doubt_high_watermarks()
-        left = {result.name for result in self.partitions if result.state == "skipped"}
-        kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
-        found = lacking_in(kept, choice, how=Look.CARRIED)
-        self.lacking = [finding for finding in found if finding.kind != UNINDEXED]
-        self._unindexed = {os.path.basename(os.path.dirname(each.path)) for each in found if each.kind == UNINDEXED}
-        if not force:
-            refuse(self.lacking)
-
-    def _doubt_high_watermarks(self) -> None:
-        """Say which partitions have no entry in a file that has entries of others."""
-        checkpoints = {
-            place.log_dir: OffsetCheckpoints(self._storage, place.log_dir)
-            for place in self._places.values()
-            if place.log_dir is not None
-        }
-        for result in self.partitions:
-            noted = checkpoints.get(self._places[result.name].log_dir or "")
-            if noted is None or result.state == "skipped" or noted.harm(FileKind.HIGH_WATERMARKS):
-                continue
-            if why := noted.why_no_high_watermark(*partition_of(result.name)):
-                result.doubts.append(f"{why}: which of its records were committed is not known")
-
-    @property
-    def is_marked(self) -> bool:
-        if self.lacking:
-            return False
-        marker = FileKind.CLEAN_SHUTDOWN.value
-        parents = {place.parent for place in self._places.values()}
-        return all(os.path.exists(os.path.join(parent, marker)) for parent in parents)
-
-    def _new_result(self, place: Target, name: str, asked: bool) -> PartitionResult:
-        result = PartitionResult(name, "")
-        if reason := reason_to_skip(place, name) or ("" if parse_partition_folder(name) else "no partition's name"):
-            result.skip(reason, not_done=asked)
-            return result
-        files = [(parse_file_name(e.name), e.size) for e in self._storage.list_folder(self._folder(name))]
-        sizes = [size for file, size in files if file.kind is FileKind.LOG and file.is_live]
-        result.bytes_after, result.segments_after = sum(sizes), len(sizes)
-        return result
-
-    def refuse_inside(self, target: str) -> None:
-        """Raise RequestError if a log directory lies in what is read."""
-        for name, place in self._places.items():
-            source = place.parent if place.is_whole else self._folder(name)
-            if not is_same_folder(target, source):
-                refuse_inside(target, source, "read", "a log directory")
-
-    def _folder(self, name: str) -> str:
-        return os.path.join(self._places[name].parent, name)
-
-    def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """Return groups of many: for each the checkpoints are read."""
-        rest = iter(names)
-        return list(iter(lambda: list(islice(rest, _TOGETHER)), []))
-
-    def only(self, names: Collection[str]) -> _FromLogs:
-        some = copy.copy(self)
-        some._places = {name: self._places[name] for name in names}
-        some.partitions, some.lacking = [PartitionResult(name, "") for name in names], []
-        return some
-
-    def size(self, names: Iterable[str]) -> int:
-        sizes = {result.name: result.bytes_after for result in self.partitions}
-        return sum(sizes[name] for name in names)
-
-    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
-        parts = {name: open_dir(self._folder(name)).partitions for name in names}
-        return {
-            name: content_of(found, arrivals[name].ids, changed=arrivals[name].changes(name))
-            for name, (found,) in parts.items()
-        }
-
-    def coordinators(self) -> tuple[Disk, CutOff] | None:
-        return open_dir(self._path), CutOff()
-
-    def topic_id(self, name: str) -> str | None:
-        return topic_id_of(LocalStorage(), self._folder(name))
-
-    def cluster_id(self, name: str) -> str | None:
-        place = self._places[name]
-        return None if place.log_dir is None else cluster_id_of(place.log_dir)
-
-    def write(self, order: RestoreOrder) -> list[WrittenPart]:
-        """Copy partitions; compare each copy with the original, and read its batches."""
-        places = {name: self._places[name] for name in order.names}
-        for parent in {place.parent for place in places.values()}:
-            check_unlocked(parent)
-        above = order.staging.attempt_folder("restore")
-        known = {
-            log_dir: by_partition(read_checkpoints(self._storage, log_dir))
-            for log_dir in {place.log_dir for place in places.values()}
-            if log_dir
-        }
-        said = {
-            name: known[place.log_dir].get(partition_of(name), {}) if place.log_dir else {}
-            for name, place in places.items()
-        }
-        written = []
-        for name in order.names:
-            written.append(self._copy(above, name, said[name], order))
-            said[name] = all_within(said[name], written[-1].end_offset)
-        note_entries(self._storage, above, said)
-        return written
-
-    def _copy(self, above: str, name: str, entries: dict[str, int], order: RestoreOrder) -> WrittenPart:
-        storage, source, copy = self._storage, self._folder(name), os.path.join(above, name)
-        copy_folder(storage, source, copy, order.on_bytes)
-        difference = first_difference(storage, source, copy, order.on_bytes)
-        if difference:
-            raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
-        finish_swap(storage, copy)
-        start, end = check_batches(storage, copy, source)
-        topic, number = partition_of(name)
-        if topic in order.ids:
-            metadata = encode_partition_metadata(PartitionMetadata(order.ids[topic]))
-            storage.write_synced(os.path.join(copy, FileKind.PARTITION_METADATA.value), metadata)
-        (result,) = (each for each in self.partitions if each.name == name)
-        result.notes += settle(storage, copy, end)
-        if name in self._unindexed:
-            _index_aborted(copy, result)
-        entries = all_within(entries, end)
-        clean = os.path.exists(os.path.join(self._places[name].parent, FileKind.CLEAN_SHUTDOWN.value))
-        points = [
-            entries.get(kind.value, 0)
-            for kind in (FileKind.LOG_STARTS, FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)
-        ]
-        adopt(storage, copy, order.arrivals[name], result, order.on_bytes)
-        sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
-        start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
-        opening, producers = Start(clean, *points), tuple(transactional_producers(copy))
-        return WrittenPart(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1, opening, producers)
-
-
-def _index_aborted(copy: str, result: PartitionResult) -> None:
-    """Make the transaction indexes of a copy, which no broker does, from its log."""
-    (done,) = reindex(copy, ("txn",))
-    names = [os.path.basename(row["path"]) for row in done.rows if row["action"] == "written"]
-    if names:
-        result.notes.append(f"missing beside aborted transactions, and made from the log: {', '.join(names)}")
-    else:
-        result.not_done = True
-        result.notes.append(
-            f"transaction indexes are missing, and were not made: {done.reason or 'no abort was found'}"
-        )
 
 
 class Restoring:

@@ -54,7 +54,7 @@ class OpenTransactions:
         plan = self._planned({**facts, **others}, here, staged)
         folders = {place: LogFolder(part.folder, part.start) for place, part in parts.items()}
         grown = apply_ends(self._storage, folders, plan)
-        results = {partition_of(each.name): each for each in result}
+        results = {partition_of(each.name): each for each in result if each.state != "skipped"}
         for place in parts:
             _note(results[place], plan.ends.get(place, ()), self._arrivals[results[place].name])
         for record in plan.records:
