@@ -101,6 +101,16 @@ class MetadataLog:
         self.add(*rows)
         return topic_id
 
+    def both_roles(self, *numbers: int) -> None:
+        """Nodes register as brokers, and as controllers."""
+        for number in numbers:
+            common = {"incarnationId": DIRECTORIES[number], "endPoints": [], "features": []}
+            broker = {**common, "brokerId": number, "brokerEpoch": 1, "rack": None, "fenced": False}
+            self.add(
+                ("RegisterBrokerRecord", 3, broker),
+                ("RegisterControllerRecord", 0, {**common, "controllerId": number, "zkMigrationReady": False}),
+            )
+
     def fork(self) -> MetadataLog:
         """A log with the same batches, which goes its own way."""
         other = MetadataLog.__new__(MetadataLog)

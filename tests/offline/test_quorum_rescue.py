@@ -286,6 +286,23 @@ def test_the_steps(log: MetadataLog, tmp_path: Path) -> None:
     assert not any(str(c1) in line for line in commands)
 
 
+def test_nodes_of_both_roles_in_a_static_quorum(tmp_path: Path) -> None:
+    """In place, the other nodes wait: no controller starts that is not a voter. Then they are voters again."""
+    log = MetadataLog(static=True)
+    log.both_roles(1, 2, 3)
+    one = log.disk(tmp_path / "one", 1)
+    done = rescue(one, in_place=one, keep=tmp_path / "kept", voters=[C1], write=True)
+    texts = [step.text for step in done.steps]
+    for number in (2, 3):
+        assert any(text.startswith(f"Leave node {number} ") and "both roles" in text for text in texts)
+        assert not any(text.startswith(f"On broker {number}") for text in texts)
+    grown = rescue(one, into=[tmp_path / f"new{number}" for number in (1, 2, 3)], voters=THREE, write=True)
+    assert all(controller.has_both_roles for controller in grown.plan.controllers)
+    assert any(f"metadata.log.dir={tmp_path / 'new2'}" in step.settings for step in grown.steps)
+    with pytest.raises(RequestError, match="this is the id of a broker"):
+        rescue(one, into=[tmp_path / "x"], voters=["11@c11:9093"])
+
+
 def test_a_broker_whose_disk_was_not_given_is_named(log: MetadataLog, tmp_path: Path) -> None:
     c1, b11 = log.disk(tmp_path / "c1", 1), log.disk(tmp_path / "b11", 11)
     command = ("quorum", "rescue", c1, "--into", tmp_path / "x", "--voter", C1)

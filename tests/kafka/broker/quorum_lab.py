@@ -201,6 +201,7 @@ class Lab:
         self.acknowledged: Counter[str] = Counter()
         self.partitions: dict[str, int] = {}
         self.controllers: list[Node] = []
+        self.gone: list[Node] = []  #: Controllers that do not come back.
         roles = "broker,controller" if both else "controller"
         self.controllers += [Node(self, number, roles) for number in range(1, controllers + 1)]
         self.brokers = self.controllers if both else [Node(self, number, "broker") for number in (11, 12)]
@@ -372,7 +373,7 @@ def steps_of(text: str) -> Iterator[Step]:
 
 def follow(lab: Lab, steps: Iterable[Step]) -> None:
     """Follow steps, word for word."""
-    by_number = {node.number: node for node in lab.nodes}
+    by_number = {node.number: node for node in (*lab.gone, *lab.nodes)}
     for step in steps:
         say(f"  {step.text[:110]}")
         node = by_number.get(step.number)
@@ -395,8 +396,19 @@ def follow(lab: Lab, steps: Iterable[Step]) -> None:
                 look(node, line[2:], step.text)
             elif "server-stop" in line:
                 node.run(line[2:], check=False)
+            elif "add-controller" in line:  # the step says to repeat it
+                wait_for(line, lambda node=node, line=line: add_controller(node, line[2:]), 180)
             else:
                 node.run(line[2:])
+
+
+def add_controller(node: Node, command: str) -> bool:
+    try:
+        node.run(command)
+    except Failure as error:
+        must(re.search("TimeoutException|DuplicateVoter", str(error)), str(error))
+        return "DuplicateVoter" in str(error)
+    return True
 
 
 def look(node: Node, command: str, text: str) -> None:

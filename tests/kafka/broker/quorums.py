@@ -460,7 +460,7 @@ def grow_static(lab: Lab, leader: Node, steps: Sequence[Step]) -> None:
     must(any("stop node" in step.text and "three --voter" in step.text for step in steps), "no step says how to grow")
     leader.run("bin/kafka-server-stop.sh")
     nodes = [leader] if lab.both else [leader, *lab.brokers]
-    lab.controllers = lab.controllers[:3]
+    lab.controllers, lab.gone = lab.controllers[:3], lab.controllers[3:]
     rescue_anew(lab, nodes, codes=(0, 1) if lab.both else (0,))
 
 

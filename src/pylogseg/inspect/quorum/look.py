@@ -90,6 +90,11 @@ class QuorumLook(Outcome):
             return copy.node_id in self.voter_ids
         return (copy.node_id, copy.directory_id) in {(voter.id, voter.directory_id) for voter in self.best.voters}
 
+    def has_both_roles(self, number: int) -> bool:
+        """Check whether a node registered as a broker, and is a voter or registered as a controller."""
+        image = self.image
+        return image is not None and number in image.brokers and number in {*self.voter_ids, *image.controllers}
+
     def voter(self, number: int) -> Voter | None:
         """Return the voter with an id, by the longest copy."""
         voters = (self.best.voters if self.best else None) or ()

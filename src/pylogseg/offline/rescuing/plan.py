@@ -130,7 +130,7 @@ def make_plan(look: QuorumLook, wanted: RescueRequest, behind: Sequence[bytes] =
     _add_voters(plan, voters)
     _add_behind(plan, behind)
     for voter, place in zip(voters, places, strict=True):
-        both = look.image is not None and voter.id in look.image.brokers
+        both = look.has_both_roles(voter.id)
         plan.controllers.append(NewController(voter, place, _files(plan, voter, voters), both))
     return plan
 
@@ -235,9 +235,8 @@ def _check_voters(look: QuorumLook, voters: Sequence[Voter], wanted: RescueReque
         twice = [value for value in dict.fromkeys(values) if values.count(value) > 1]
         if twice:
             raise RequestError(f"the {what} {', '.join(twice)} stands in several voters")
-    brokers = look.image.brokers.keys() if look.image is not None else set()
     for voter in voters:
-        if voter.id in brokers and voter.id not in look.voter_ids:
+        if look.image is not None and voter.id in look.image.brokers and not look.has_both_roles(voter.id):
             raise RequestError(f"--voter {voter.id}: this is the id of a broker, and two nodes cannot have one id")
 
 

@@ -90,7 +90,7 @@ def _wipe(plan: RescuePlan) -> Iterator[RescueStep]:
     why = "two old controllers that find each other first would elect a leader of their own"
     for number in _old_nodes(plan):
         disks = [copy for copy in plan.look.copies if copy.node_id == number]
-        both = _has_both_roles(plan, number)
+        both = plan.look.has_both_roles(number)
         names = (FOLDER,) if both else (FOLDER, "meta.properties", "bootstrap.checkpoint")
         if disks:
             paths = " ".join(shlex.quote(f"{os.path.abspath(copy.path)}/{name}") for copy in disks for name in names)
@@ -177,7 +177,7 @@ def _brokers(plan: RescuePlan) -> Iterator[RescueStep]:
         else "A broker finds the new leader when it has started again with it."
     )
     for number in numbers:
-        if not plan.best.kraft_version and _has_both_roles(plan, number):
+        if not plan.best.kraft_version and plan.look.has_both_roles(number):
             yield RescueStep(
                 f"Leave node {_where(plan, number)} stopped: it has both roles, and in a static quorum no controller "
                 "starts that is not a voter. It becomes one when the quorum grows.",
@@ -205,7 +205,7 @@ def _grow(plan: RescuePlan) -> Iterator[RescueStep]:
         return
     for number in new:
         line = voters_line(plan)
-        if not _has_both_roles(plan, number):
+        if not plan.look.has_both_roles(number):
             form = (
                 f"bin/kafka-storage.sh format --cluster-id {plan.look.cluster_id} --no-initial-controllers "
                 f"--config {PROPERTIES}"
@@ -216,7 +216,10 @@ def _grow(plan: RescuePlan) -> Iterator[RescueStep]:
             text = f"When the quorum has a leader, start node {_where(plan, number)}."
             yield RescueStep(text, number, settings=[line], commands=[START_COMMAND])
         join = f"{_describe(plan)} --command-config {PROPERTIES} add-controller"
-        text = f"When `describe --replication` shows node {number} with little Lag, make it a voter."
+        text = (
+            f"When `describe --replication` shows node {number} with little Lag, make it a voter. If this times out, "
+            "repeat it."
+        )
         yield RescueStep(text, number, commands=[join])
     addresses = [leader.address, *(voter.address for number in new if (voter := plan.look.voter(number)))]
     if len(addresses) > 1:
@@ -225,10 +228,6 @@ def _grow(plan: RescuePlan) -> Iterator[RescueStep]:
             f"node whose line names {leader.id} alone does not find the quorum while that one is down.",
             settings=[_bootstrap_line(addresses)],
         )
-
-
-def _has_both_roles(plan: RescuePlan, number: int) -> bool:
-    return plan.look.image is not None and number in plan.look.image.brokers and number in plan.look.voter_ids
 
 
 def _where(plan: RescuePlan, number: int) -> str:
