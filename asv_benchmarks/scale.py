@@ -20,7 +20,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.spark.executor import packed, shares
+from pylogseg.spark.executor import pack_items, shares
 
 _SAMPLE = 20_000
 
@@ -72,13 +72,13 @@ def measured(asked: argparse.Namespace) -> Iterator[Line]:
     yield Line("segments given out to tasks", f"{took:.1f} s, {len(groups):,} tasks", "measured")
     sample = segments(min(_SAMPLE, asked.segments), each)
     scale = asked.segments / len(sample)
-    there = sum(len(packed(sample[first : first + 500])) for first in range(0, len(sample), 500))
+    there = sum(len(pack_items(sample[first : first + 500])) for first in range(0, len(sample), 500))
     yield Line("segments on their way to the tasks", _mb(there * scale), f"measured on {len(sample):,}")
     reports = [
         SegmentReport(s.path, s.topic, s.partition, s.base_offset, s.size, 3, 6000, 10**6, 0, s.base_offset, 10**12)
         for s in sample
     ]
-    back = sum(len(packed(reports[first : first + 500])) for first in range(0, len(reports), 500))
+    back = sum(len(pack_items(reports[first : first + 500])) for first in range(0, len(reports), 500))
     yield Line("reports of verify on their way back", _mb(back * scale), f"measured on {len(sample):,}")
     size = len(pickle.dumps(reports)) * scale
     yield Line("the same in the driver, at least", _mb(size), f"measured on {len(sample):,}")

@@ -10,7 +10,7 @@ from helpers.golden_brokers import BROKERS
 
 import pylogseg
 from pylogseg.config import LogConfig
-from pylogseg.reporting.cleaning import LogShape, RetainedPiece, retained
+from pylogseg.reporting.cleaning import LogShape, RetainedPiece, count_deletable
 from pylogseg.reporting.facts import Facts, PartitionFact
 
 #: In the golden data, times of records; the newest are of 2026.
@@ -135,17 +135,17 @@ def shape(**changes: Any) -> LogShape:
 def test_rules() -> None:
     config = LogConfig(retention_ms=_DAY_MS)
     now = 2 * _DAY_MS
-    assert retained(shape(), config, now) == (1, 1000)
-    assert retained(shape(), config, now + 1) == (2, 2000)
-    assert retained(shape(), config, now + _DAY_MS + 1) == (3, 2500)
-    assert retained(shape(), LogConfig(retention_ms=-1, retention_bytes=1500), now) == (1, 1000)
+    assert count_deletable(shape(), config, now) == (1, 1000)
+    assert count_deletable(shape(), config, now + 1) == (2, 2000)
+    assert count_deletable(shape(), config, now + _DAY_MS + 1) == (3, 2500)
+    assert count_deletable(shape(), LogConfig(retention_ms=-1, retention_bytes=1500), now) == (1, 1000)
     # Bytes that come push older ones out.
-    assert retained(shape(), LogConfig(retention_ms=-1, retention_bytes=1500), now, 500) == (1, 1000)
-    assert retained(shape(), LogConfig(retention_ms=-1, retention_bytes=1500), now, 1000) == (2, 2000)
+    assert count_deletable(shape(), LogConfig(retention_ms=-1, retention_bytes=1500), now, 500) == (1, 1000)
+    assert count_deletable(shape(), LogConfig(retention_ms=-1, retention_bytes=1500), now, 1000) == (2, 2000)
     # Not above the high watermark, and always below the log's start.
-    assert retained(shape(high_watermark=150), config, now + _DAY_MS + 1) == (1, 1000)
-    assert retained(shape(log_start=100), LogConfig(retention_ms=-1), now) == (1, 1000)
-    assert retained(shape(log_start=100), LogConfig(cleanup_policy="compact"), now) == (1, 1000)
+    assert count_deletable(shape(high_watermark=150), config, now + _DAY_MS + 1) == (1, 1000)
+    assert count_deletable(shape(log_start=100), LogConfig(retention_ms=-1), now) == (1, 1000)
+    assert count_deletable(shape(log_start=100), LogConfig(cleanup_policy="compact"), now) == (1, 1000)
 
 
 def test_in_a_week(tmp_path: Path) -> None:

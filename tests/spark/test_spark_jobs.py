@@ -482,11 +482,11 @@ def test_what_stats_bring_to_the_driver_does_not_grow_with_segments(
     assert len(list((tmp_path / "t-0").glob("*.log"))) > 8
     sizes: list[int] = []
 
-    def counting(data: bytes, *, _loads: Any = executor.unpacked) -> Any:
+    def counting(data: bytes, *, _loads: Any = executor.unpack_items) -> Any:
         sizes.append(len(data))
         return _loads(data)
 
-    monkeypatch.setattr(executor, "unpacked", counting)
+    monkeypatch.setattr(executor, "unpack_items", counting)
     (row,) = jobs.stats(spark, tmp_path).collect()
     assert row.records == 20_000
     assert abs(row.distinctKeys - 20_000) < 1000

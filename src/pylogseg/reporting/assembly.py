@@ -234,8 +234,8 @@ class ReportAssembly:
         opened = [p.first_txn_offset for p in producers if p.first_txn_offset >= 0]
         shape = LogShape(
             [
-                RetainedPiece(each.base_offset, each.size, _time_of(each.largest_timestamp, each.modified_ms))
-                for each in fold.segments
+                RetainedPiece(part.base_offset, part.size, _time_of(part.largest_timestamp, part.modified_ms))
+                for part in fold.segments
             ],
             row.log_start_offset,
             end,
@@ -266,8 +266,8 @@ class ReportAssembly:
     def _checkpoints_of(self, partition: Partition) -> Checkpoints:
         folder = self._parent(partition)
         if folder not in self._checkpoints:
-            self._checkpoints[folder] = found = Checkpoints(partition.files, folder)
-            self._cleaned[folder] = {topic for topic, _ in found.keys(FileKind.CLEANER_OFFSETS)}
+            self._checkpoints[folder] = checkpoints = Checkpoints(partition.files, folder)
+            self._cleaned[folder] = {topic for topic, _ in checkpoints.keys(FileKind.CLEANER_OFFSETS)}
         return self._checkpoints[folder]
 
     def _is_cleaned(self, partition: Partition) -> bool:
@@ -312,7 +312,7 @@ class ReportAssembly:
 
     def facts(self, summary: VerifySummary, took_ms: int) -> Facts:
         options = self._options
-        partitions = [self._finished(draft) for draft in self._best()]
+        partitions = [self._finish(draft) for draft in self._best()]
         self.scope.add_notes(*self._disk.notes, *self._settings.notes, *self._samples.notes)
         tables = self._cluster.tables()
         disks = self._totals.disks(self._disk)
@@ -374,7 +374,7 @@ class ReportAssembly:
         kept = sorted(range(len(self._partitions)), key=rank)[:MOST_PARTITIONS]
         return [self._partitions[at] for at in sorted(kept)]
 
-    def _finished(self, draft: _Draft) -> PartitionFact:
+    def _finish(self, draft: _Draft) -> PartitionFact:
         count, path = self._totals.count, draft.fact.path
         fact = replace(draft.fact, damage=count(path, "damage"), notices=count(path, "notice"))
         return draft.finish(fact if draft.fold is None else with_times(fact, draft.fold))
@@ -390,7 +390,7 @@ class ReportAssembly:
 
     def _others(self, partitions: Sequence[PartitionFact]) -> tuple[str, ...]:
         shown = {fact.name for fact in partitions}
-        there = {printable(each.name) for log_dir in self._disk.log_dirs for each in log_dir.partitions}
+        there = {printable(partition.name) for log_dir in self._disk.log_dirs for partition in log_dir.partitions}
         return tuple(sorted((there | {row["name"] for row in self._brief.values()}) - shown))
 
     def _not_shown(self, partitions: Sequence[PartitionFact]) -> tuple[dict[str, Any], ...]:

@@ -36,25 +36,25 @@ class CleaningSettings:
     """The settings of a log, and where they come from."""
 
     config: LogConfig
-    known: frozenset[str]  #: Fields that are set; the others are assumed to be Kafka's defaults.
+    given_fields: frozenset[str]  #: Fields that are set; the others are assumed to be Kafka's defaults.
     source: str
     is_cleaned: bool = False  #: That it is compacted is known by the cleaner's checkpoint, and by nothing else.
 
     @property
     def is_policy_known(self) -> bool:
-        return self.is_cleaned or "cleanup_policy" in self.known
+        return self.is_cleaned or "cleanup_policy" in self.given_fields
 
     @property
     def is_retention_known(self) -> bool:
         """True if it is known what retention deletes."""
-        is_set = not self.known.isdisjoint(("retention_ms", "retention_bytes"))
+        is_set = not self.given_fields.isdisjoint(("retention_ms", "retention_bytes"))
         return self.is_policy_known and (is_set or not self.config.delete)
 
     def source_of(self, name: str) -> str:
         """Return where the value of a field comes from."""
         if name == "cleanup_policy" and self.is_cleaned:
             return "cleaner"
-        return "set" if name in self.known else "assumed"
+        return "set" if name in self.given_fields else "assumed"
 
     @cached_property
     def shown(self) -> tuple[dict[str, str], ...]:
@@ -67,7 +67,7 @@ class CleaningSettings:
 
     def retention_options(self) -> tuple[str, ...]:
         """Return the options with which `retain` deletes by the time here, if nobody has set one."""
-        is_set = not self.known.isdisjoint(("retention_ms", "retention_bytes"))
+        is_set = not self.given_fields.isdisjoint(("retention_ms", "retention_bytes"))
         return () if is_set or self.config.retention_ms < 0 else ("-c", f"retention.ms={self.config.retention_ms}")
 
 
@@ -87,14 +87,14 @@ class SettingsOf:
     def _read(self, path: str) -> Settings:
         place = Target(path, (), path, True)
         try:
-            found = Settings(place, self._options)
-            self.notes += found.doubts
-            return found
+            settings = Settings(place, self._options)
+            self.notes += settings.doubts
+            return settings
         except (RequestError, StorageError) as error:
             without = replace(self._options, cluster_metadata="none")
-            found = Settings(place, without)  # what was given is at fault, if that is refused too
+            settings = Settings(place, without)  # what was given is at fault, if that is refused too
             self.notes.append(f"settings of topics: {error}")
-            return found
+            return settings
 
     def of(self, log_dir: str, topic: str, name: str, is_cleaned: bool) -> CleaningSettings:
         """Return the settings of a log in a log directory, by the name of its folder.
@@ -109,12 +109,12 @@ class SettingsOf:
         return self._found[key]
 
     def _looked_up(self, settings: Settings | None, topic: str, name: str, is_cleaned: bool) -> CleaningSettings:
-        found = _own(settings, topic, name)
-        if not is_cleaned or "cleanup_policy" in found.known:
-            return found
-        config = replace(found.config, cleanup_policy=("compact",))
-        source = f"compacted, as {FileKind.CLEANER_OFFSETS.value} names the topic; {found.source}"
-        return CleaningSettings(config, found.known, source, True)
+        own = _own(settings, topic, name)
+        if not is_cleaned or "cleanup_policy" in own.given_fields:
+            return own
+        config = replace(own.config, cleanup_policy=("compact",))
+        source = f"compacted, as {FileKind.CLEANER_OFFSETS.value} names the topic; {own.source}"
+        return CleaningSettings(config, own.given_fields, source, True)
 
 
 def _own(settings: Settings | None, topic: str, name: str) -> CleaningSettings:
@@ -124,12 +124,12 @@ def _own(settings: Settings | None, topic: str, name: str) -> CleaningSettings:
         config = settings.config_of(topic, name)
     except PylogsegError as error:
         return CleaningSettings(LogConfig(), frozenset(), f"Kafka's defaults: {error}")
-    known = frozenset(field for field in _SHOWN if settings.knows(topic, field, name=name))
-    if "retention_ms" not in known and topic not in _KEPT:
+    fields = frozenset(field for field in _SHOWN if settings.knows(topic, field, name=name))
+    if "retention_ms" not in fields and topic not in _KEPT:
         # Commands delete nothing by a default; what a broker would delete is another question.
         config = replace(config, retention_ms=LogConfig().retention_ms)
     unknown = settings.why_unknown(topic, name)
-    return CleaningSettings(config, known, f"Kafka's defaults: {unknown}" if unknown else settings.describe())
+    return CleaningSettings(config, fields, f"Kafka's defaults: {unknown}" if unknown else settings.describe())
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class LogShape(NamedTuple):
     bytes_per_day: float
 
 
-def retained(shape: LogShape, config: LogConfig, now_ms: int, more_bytes: int = 0) -> tuple[int, int]:
+def count_deletable(shape: LogShape, config: LogConfig, now_ms: int, more_bytes: int = 0) -> tuple[int, int]:
     """Return how many segments, and bytes, retention would delete at a time.
 
     `more_bytes` come until then, in segments that retention leaves. The rules are those of `log.retention`.
@@ -221,8 +221,8 @@ def cleaning_fact(
     """
     config = settings.config
     week_bytes = round(shape.bytes_per_day * 7)
-    now_segments, now_bytes = retained(shape, config, now_ms)
-    then_segments, then_bytes = retained(shape, config, now_ms + WEEK_MS, week_bytes)
+    now_segments, now_bytes = count_deletable(shape, config, now_ms)
+    then_segments, then_bytes = count_deletable(shape, config, now_ms + WEEK_MS, week_bytes)
     how = "by the sizes and times of the segments, with the settings named here"
     is_assumed = not settings.is_retention_known
     if is_assumed:
@@ -237,9 +237,9 @@ def cleaning_fact(
         freed = retention_now, retention_then, none, none
         return _fact(shape, settings, (None, None), freed, left + week_bytes, commands)
     clean_bytes, dirty_bytes = dirty(shape, config, now_ms)
-    compaction_now = _compacted(clean_bytes, dirty_bytes, keys)
+    compaction_now = _estimate_compaction(clean_bytes, dirty_bytes, keys)
     # What is dirty then may be all that is there now, and still is there.
-    compaction_then = _compacted(min(clean_bytes, left), max(0, left - clean_bytes), keys)
+    compaction_then = _estimate_compaction(min(clean_bytes, left), max(0, left - clean_bytes), keys)
     sections = clean_bytes, dirty_bytes
     left += week_bytes - (compaction_then.bytes or 0)
     return _fact(
@@ -247,7 +247,7 @@ def cleaning_fact(
     )
 
 
-def _compacted(clean_bytes: int, dirty_bytes: int, keys: tuple[int, int, bool] | None) -> Freed:
+def _estimate_compaction(clean_bytes: int, dirty_bytes: int, keys: tuple[int, int, bool] | None) -> Freed:
     if not dirty_bytes:
         return Freed(None, 0, False, "nothing that may be cleaned is dirty")
     total = clean_bytes + dirty_bytes

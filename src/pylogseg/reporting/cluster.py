@@ -57,9 +57,9 @@ class ClusterFacts:
 
     def open_of(self, partition: Partition, producers: Sequence[ProducerRow]) -> tuple[dict[str, Any], ...]:
         """Return the transactions that are open in a partition, by its producers."""
-        known = {row["producerId"]: row for row in self._transactional}
+        rows_of = {row["producerId"]: row for row in self._transactional}
         rows = tuple(
-            self._open_row(transactions.open_row(partition.topic, partition.partition, producer, known, self._now_ms))
+            self._open_row(transactions.open_row(partition.topic, partition.partition, producer, rows_of, self._now_ms))
             for producer in producers
             if producer.first_txn_offset >= 0
         )
@@ -76,12 +76,12 @@ class ClusterFacts:
 
     def tables(self) -> dict[str, Any]:
         """Return the facts of groups and transactions, by their names in `Facts`."""
-        found = self._rows("groups") if groups.TOPIC in self._disk.topics else []
-        offsets, left = offset_rows(self._rows("group_offsets") if found else [], self._state, self._now_ms)
+        rows = self._rows("groups") if groups.TOPIC in self._disk.topics else []
+        offsets, left = offset_rows(self._rows("group_offsets") if rows else [], self._state, self._now_ms)
         self._errors += [left] if left else []
-        shown = {row["group"]: self._commands_of(row["group"]) for row in found}
+        shown = {row["group"]: self._commands_of(row["group"]) for row in rows}
         return {
-            "groups": tuple(group_rows(found, offsets, shown)[:MOST_GROUPS]),
+            "groups": tuple(group_rows(rows, offsets, shown)[:MOST_GROUPS]),
             "group_offsets": tuple(offsets[:MOST_OFFSETS]),
             "group_offsets_not_listed": max(0, len(offsets) - MOST_OFFSETS),
             "transactions": tuple(_transaction(row) for row in self._transactional[:MOST_TRANSACTIONS]),
@@ -137,12 +137,12 @@ class ClusterFacts:
 
 def cluster_ids(disk: Disk) -> tuple[str, ...]:
     """Return the ids of clusters in `meta.properties` of log directories; none where they say nothing."""
-    found = set()
+    ids = set()
     for log_dir in disk.log_dirs:
         path = log_dir.files.join(log_dir.path, FileKind.META_PROPERTIES.value)
         with contextlib.suppress(CorruptionError, StorageError):
-            found.add(parse_properties(log_dir.files.read_all(path), path).get("cluster.id"))
-    return tuple(sorted(printable(each) for each in found if each))
+            ids.add(parse_properties(log_dir.files.read_all(path), path).get("cluster.id"))
+    return tuple(sorted(printable(cluster_id) for cluster_id in ids if cluster_id))
 
 
 def _replicas(row: Mapping[str, Any]) -> dict[str, Any]:

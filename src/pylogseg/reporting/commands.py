@@ -37,11 +37,11 @@ def line(*words: str) -> str:
     >>> line("pylogseg", "verify", "/data/my topic-0")
     "pylogseg verify '/data/my topic-0'"
     """
-    return " ".join(_quoted(word) for word in words)
+    return " ".join(_quote(word) for word in words)
 
 
 @functools.lru_cache(4096)
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     if printable(word) == word and "\n" not in word and "\t" not in word:
         return shlex.quote(word)
     raw = word.encode("utf-8", "surrogateescape")
@@ -61,7 +61,7 @@ def of_cleaning(
     path: str, policy: Sequence[str], retention: Sequence[str] = (), compaction: Sequence[str] = ()
 ) -> list[Command]:
     """Return the commands that free space in a partition, with options that name the rules which nobody has set."""
-    found = []
+    lines = []
     rows = (
         ("delete", "retain", retention, "the time is Kafka's default"),
         ("compact", "compact", compaction, "by the cleaner's checkpoint the topic is compacted"),
@@ -69,11 +69,11 @@ def of_cleaning(
     for word, command, options, why in rows:
         if word in policy:
             note = f"{_STOP}; {why}" if options else _STOP
-            found += [
+            lines += [
                 Command("try", line("pylogseg", command, path, *options, "--dry-run")),
                 Command("mend", line("pylogseg", command, path, *options), note),
             ]
-    return found
+    return lines
 
 
 def of_finding(kind: str, path: str, folder: str | None, log_dir: str | None) -> tuple[Command, ...]:

@@ -34,42 +34,42 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
-            found = json.loads(file.read())
+            facts = json.loads(file.read())
     except OSError as error:
         raise storage_error(os.fspath(path), "read", error) from None
     except (ValueError, RecursionError) as error:
         raise RequestError(
             f"{name} is not the JSON of a report ({json_fault(error)}): `pylogseg report --json` writes one"
         ) from None
-    if not isinstance(found, dict) or not isinstance(found.get("version"), int):
+    if not isinstance(facts, dict) or not isinstance(facts.get("version"), int):
         raise RequestError(
             f"{name} is not the JSON of a report: it has no version; `pylogseg report --json` writes one"
         )
-    if found["version"] > VERSION:
+    if facts["version"] > VERSION:
         raise RequestError(
-            f"{name} has version {found['version']} of a report's JSON, and {VERSION} is known: "
-            f"a newer pylogseg wrote it ({printable(str(found.get('pylogseg')))})"
+            f"{name} has version {facts['version']} of a report's JSON, and {VERSION} is known: "
+            f"a newer pylogseg wrote it ({printable(str(facts.get('pylogseg')))})"
         )
-    wrong = [field for field, kind in _NEEDED.items() if not isinstance(found.get(field), kind)]
+    wrong = [field for field, kind in _NEEDED.items() if not isinstance(facts.get(field), kind)]
     if wrong:
         raise RequestError(
             f"{name} is not the whole JSON of a report: {', '.join(wrong)} is missing or of another type"
         )
-    theirs = found.get("clusterIds") or []
+    theirs = facts.get("clusterIds") or []
     if cluster_ids and theirs and not set(cluster_ids) & set(map(str, theirs)):
         there, here = ", ".join(map(printable, map(str, theirs))), ", ".join(cluster_ids)
         raise RequestError(f"{name} is a report of another cluster: {there}, and this one is {here}")
-    if not 0 <= found["madeMs"] <= now_ms:
-        raise RequestError(f"{name} was not made before this report ({found['madeMs']} ms): give the earlier one")
-    return found
+    if not 0 <= facts["madeMs"] <= now_ms:
+        raise RequestError(f"{name} was not made before this report ({facts['madeMs']} ms): give the earlier one")
+    return facts
 
 
-def compared(before: _Row, after: _Row, source: str) -> Since:
+def compare_reports(before: _Row, after: _Row, source: str) -> Since:
     """Return what changed between two reports; RequestError if the earlier one is not of this form."""
     try:
-        found = _ReportComparison(before, after).since(source)
-        json.dumps(to_json(found), ensure_ascii=False, allow_nan=False).encode()  # NaN and half a letter are in no page
-        return found
+        since = _ReportComparison(before, after).since(source)
+        json.dumps(to_json(since), ensure_ascii=False, allow_nan=False).encode()  # NaN and half a letter are in no page
+        return since
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
         raise RequestError(f"{printable(source)} is not the JSON of a report as pylogseg writes it: {what}") from error
@@ -97,18 +97,18 @@ class _ReportComparison:
             verdict=before["verdict"],
             size_before=int(before["scope"]["size"]),
             size_after=int(after["scope"]["size"]),
-            partitions=self._listed(partitions),
+            partitions=self._limit(partitions),
             partitions_same=same,
-            findings=self._listed(findings),
+            findings=self._limit(findings),
             findings_same=findings_same,
-            groups=self._listed(self._groups()),
-            settings=self._listed(self._settings()),
-            replicas=self._listed(self._replicas()),
+            groups=self._limit(self._groups()),
+            settings=self._limit(self._settings()),
+            replicas=self._limit(self._replicas()),
             not_listed=self._left,
             notes=tuple(self._notes),
         )
 
-    def _listed(self, found: Sequence[_Change]) -> tuple[_Change, ...]:
+    def _limit(self, found: Sequence[_Change]) -> tuple[_Change, ...]:
         self._left += max(0, len(found) - MOST_CHANGES)
         return tuple(found[:MOST_CHANGES])
 
@@ -135,7 +135,7 @@ class _ReportComparison:
     def _partitions(self) -> tuple[list[_Change], int]:
         olds, news = _by_name(self._before, self._after)
         others = [set(report.get("namesNotListed", ())) for report in (self._before, self._after)]
-        found, same = [], 0
+        changes, same = [], 0
         for key in [*olds, *(key for key in news if key not in olds)]:
             old, new = olds.get(key), news.get(key)
             name = (old or new or {})["name"]
@@ -143,15 +143,15 @@ class _ReportComparison:
                 continue  # there, and not looked at in one of the reports
             change = self._partition(old, new)
             same += change is None
-            found += [] if change is None else [change]
-        found.sort(key=lambda each: (_PARTITIONS.index(each["what"]), -_bytes(each), each["name"]))
-        return found, same
+            changes += [] if change is None else [change]
+        changes.sort(key=lambda change: (_PARTITIONS.index(change["what"]), -_bytes(change), change["name"]))
+        return changes, same
 
     def _partition(self, old: _Row | None, new: _Row | None) -> _Change | None:
         one = new or old or {}
         pairs = _pairs(old, new, _OF_PARTITION)
         start, end, size = ((pairs[f"{name}Before"], pairs[f"{name}After"]) for name in _OF_PARTITION)
-        what = "new" if old is None else "gone" if new is None else _moved(end, _pair(old, new, "topicId"))
+        what = "new" if old is None else "gone" if new is None else _name_move(end, _pair(old, new, "topicId"))
         if what == "moved" and all(before == after for before, after in (start, end, size)):
             return None
         rates = [self._per_day(*pair) if what == "moved" else None for pair in (end, size)]
@@ -166,14 +166,14 @@ class _ReportComparison:
     # ---- findings ----
 
     def _findings(self) -> tuple[list[_Change], int]:
-        olds, news = (_grouped(report["findings"], _finding_key) for report in (self._before, self._after))
-        found = [
+        olds, news = (_index_rows(report["findings"], _finding_key) for report in (self._before, self._after))
+        changes = [
             {"what": what, **{name: row[name] for name in _OF_FINDING}}
             for what, rows, others in (("new", news, olds), ("gone", olds, news))
             for key, row in rows.items()
             if key not in others
         ]  # fmt: skip
-        return found, len(olds.keys() & news.keys())
+        return changes, len(olds.keys() & news.keys())
 
     # ---- groups ----
 
@@ -184,9 +184,9 @@ class _ReportComparison:
             self._notes += [f"groups are not compared: none is in {which} report"] if olds or news else []
             return []
         read = self._read()
-        found = [_group(name, olds.get(name), news.get(name), read.get(name)) for name in {**news, **olds}]
-        found.sort(key=lambda each: (_GROUPS.index(each["what"]), -(each["ageMsAfter"] or 0), each["group"]))
-        return found
+        changes = [_group(name, olds.get(name), news.get(name), read.get(name)) for name in {**news, **olds}]
+        changes.sort(key=lambda change: (_GROUPS.index(change["what"]), -(change["ageMsAfter"] or 0), change["group"]))
+        return changes
 
     def _read(self) -> Counter[str]:
         """By how much the offsets of groups moved that are in both reports; groups without one are left out."""
@@ -230,13 +230,13 @@ class _ReportComparison:
             {(row["topic"], row["partition"]): row for row in report.get("replicas", ())}
             for report in (self._before, self._after)
         )
-        found = []
+        diffs = []
         for topic, partition in sorted(olds.keys() & news.keys()):
             old, new = (_with_sorted_brokers(rows[topic, partition]) for rows in (olds, news))
             if old != new:
-                found.append({"topic": topic, "partition": partition, **_pairs(old, new, _OF_REPLICAS)})
+                diffs.append({"topic": topic, "partition": partition, **_pairs(old, new, _OF_REPLICAS)})
         return sorted(
-            found, key=lambda row: (row["leaderAfter"] is not None, len(row["inSyncAfter"]) - len(row["inSyncBefore"]))
+            diffs, key=lambda row: (row["leaderAfter"] is not None, len(row["inSyncAfter"]) - len(row["inSyncBefore"]))
         )
 
 
@@ -266,7 +266,7 @@ def _pairs(old: _Row | None, new: _Row | None, names: Mapping[str, str]) -> _Cha
     return pairs
 
 
-def _moved(end: tuple[int | None, int | None], topic_id: tuple[str | None, str | None]) -> str:
+def _name_move(end: tuple[int | None, int | None], topic_id: tuple[str | None, str | None]) -> str:
     """Return what happened to a partition that is in both reports."""
     if None not in topic_id and topic_id[0] != topic_id[1]:
         return "recreated"
@@ -279,7 +279,7 @@ def _bytes(change: _Change) -> int:
     return abs(int(after - before))
 
 
-def _grouped(rows: Iterable[_Row], key: Callable[[_Row], Any]) -> dict[Any, _Row]:
+def _index_rows(rows: Iterable[_Row], key: Callable[[_Row], Any]) -> dict[Any, _Row]:
     return {key(row): row for row in rows}
 
 

@@ -53,7 +53,7 @@ def gather(
     assembly.scope.add_notes(*notes)
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
     tasks = _tasks(whole, options)
-    scans = _scanned(disk, tasks, options, executor, on_bytes)
+    scans = _scan_segments(disk, tasks, options, executor, on_bytes)
     summary = VerifySummary(Level.INDEXES)
     if options.is_whole:
         reports = _reports(order, loose, scans, assembly)
@@ -87,12 +87,12 @@ def _reports(
     for partition, unit in logs:
         assembly.begin(partition, unit)
         segments = () if unit is None else unit.segments
-        for segment, found in zip(segments, islice(scans, len(segments)), strict=True):
-            assembly.add(segment, found)
-            yield found.report
+        for segment, segment_scan in zip(segments, islice(scans, len(segments)), strict=True):
+            assembly.add(segment, segment_scan)
+            yield segment_scan.report
 
 
-def _scanned(
+def _scan_segments(
     disk: Disk,
     tasks: list[Task],
     options: ReportOptions,
@@ -108,7 +108,7 @@ def _scanned(
     sizes = [task.segment.size if task.is_full else min(task.segment.size, _SOME_BYTES) for task in tasks]
     work = functools.partial(_scan, throttle=options.throttle)
     load = Workload("pylogseg report", sizes, on_bytes)
-    for _, scans in executor.merge(work, tasks, keys, _fold, _merged, load):
+    for _, scans in executor.merge(work, tasks, keys, _fold, _merge_scans, load):
         yield from scans
 
 
@@ -133,21 +133,21 @@ def _fold(found: dict[int, SegmentScan], number: int, scan: SegmentScan) -> None
     first.sample, scan.sample = together, Stats(tops=scan.sample.tops)
 
 
-def _merged(key: str, scans: Iterator[SegmentScan]) -> list[SegmentScan]:
+def _merge_scans(key: str, scans: Iterator[SegmentScan]) -> list[SegmentScan]:
     """Return what the segments of a partition say; their records together in the first one that has any."""
-    found: list[SegmentScan] = []
+    merged: list[SegmentScan] = []
     holder: SegmentScan | None = None
     together = Stats()
-    for each in scans:
-        found.append(each)
-        if each.sample is not None:
-            holder = holder or each
-            together.merge(each.sample)
-            each.sample = Stats()
+    for segment_scan in scans:
+        merged.append(segment_scan)
+        if segment_scan.sample is not None:
+            holder = holder or segment_scan
+            together.merge(segment_scan.sample)
+            segment_scan.sample = Stats()
     if holder is not None:
         together.tops = None if together.tops is None else together.tops.trimmed()
         holder.sample = together
-    return found
+    return merged
 
 
 def _tasks(units: Sequence[tuple[Unit, int]], options: ReportOptions) -> list[Task]:

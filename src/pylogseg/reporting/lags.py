@@ -116,8 +116,8 @@ def group_rows(
     for row in rows:
         name = printable(row["group"])
         held = by_group.get(name, [])
-        timed = [each for each in held if not each["whyNotKnown"]]
-        lags = [each["lag"] for each in held if not each["stale"] and (each["lag"] or 0) >= 0]
+        timed = [entry for entry in held if not entry["whyNotKnown"]]
+        lags = [entry["lag"] for entry in held if not entry["stale"] and (entry["lag"] or 0) >= 0]
         groups.append(
             {
                 "group": name,
@@ -128,8 +128,8 @@ def group_rows(
                 "offsets": row["offsets"],
                 "lag": _of_known(sum, lags),
                 "commands": list(commands[row["group"]]),
-                "lagMs": _of_known(max, [each["lagMs"] for each in timed]),
-                "ageMs": _of_known(max, [each["ageMs"] for each in timed]),
+                "lagMs": _of_known(max, [entry["lagMs"] for entry in timed]),
+                "ageMs": _of_known(max, [entry["ageMs"] for entry in timed]),
                 "notKnown": len(held) - len(timed),
             }
         )

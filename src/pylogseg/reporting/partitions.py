@@ -94,17 +94,17 @@ class Fold:
         """Return the missing offsets; None for a part of a log, where they mean nothing."""
         if not self._is_whole:
             return None
-        found, ranges, unlisted = self._offsets.finish()
-        named = [each._replace(reason=_NOT_EXPLAINED) if each.reason == "unexplained" else each for each in ranges]
-        shown = [each for each in named if each.reason != "markers"]
+        counts, ranges, unlisted = self._offsets.finish()
+        named = [part._replace(reason=_NOT_EXPLAINED) if part.reason == "unexplained" else part for part in ranges]
+        shown = [part for part in named if part.reason != "markers"]
         listed = tuple(shown[:MOST_RANGES])
-        is_all = all(each in ("all", "headers") for each in self.read)
+        is_all = all(extent in ("all", "headers") for extent in self.read)
         return MissingFact(
-            found.markers if is_all else None,
-            found.below_start,
-            found.compaction,
-            found.damage,
-            found.unexplained,
+            counts.markers if is_all else None,
+            counts.below_start,
+            counts.compaction,
+            counts.damage,
+            counts.unexplained,
             listed,
             unlisted + len(shown) - len(listed),
             is_all,
@@ -183,38 +183,38 @@ def left_over(others: Iterable[OtherFile]) -> list[SegmentFact]:
 
 def merged_segments(found: Sequence[SegmentFact], most: int) -> tuple[tuple[SegmentFact, ...], int]:
     """Return at most so many segments: neighbours among the oldest become one; and how many these were."""
-    live = [each for each in found if each.state in ("sealed", "active")]
-    others = [each for each in found if each.state not in ("sealed", "active")]
+    live = [fact for fact in found if fact.state in ("sealed", "active")]
+    others = [fact for fact in found if fact.state not in ("sealed", "active")]
     if len(live) <= most:
         return (*live, *others[: max(0, most - len(live))]), max(0, len(others) - max(0, most - len(live)))
     kept = most // 2
     old, new = live[: len(live) - kept], live[len(live) - kept :]
     size = -(-len(old) // (most - kept))
     groups = [old[first : first + size] for first in range(0, len(old), size)]
-    return (*(_joined(group) for group in groups), *new), len(old) + len(others)
+    return (*(_merge_segments(group) for group in groups), *new), len(old) + len(others)
 
 
-def _joined(group: Sequence[SegmentFact]) -> SegmentFact:
+def _merge_segments(group: Sequence[SegmentFact]) -> SegmentFact:
     first, last = group[0], group[-1]
-    starts = [each.first_timestamp for each in group if each.first_timestamp is not None]
-    largest = [each.largest_timestamp for each in group if each.largest_timestamp is not None]
+    starts = [fact.first_timestamp for fact in group if fact.first_timestamp is not None]
+    largest = [fact.largest_timestamp for fact in group if fact.largest_timestamp is not None]
     return replace(
         first,
         name=f"{len(group)} segments",
         state="merged",
         next_offset=last.next_offset,
-        size=sum(each.size for each in group),
-        modified_ms=max(each.modified_ms for each in group),
+        size=sum(fact.size for fact in group),
+        modified_ms=max(fact.modified_ms for fact in group),
         first_timestamp=min(starts, default=None),
         largest_timestamp=max(largest, default=None),
         companions=(),
-        read=min((each.read for each in group), key=_READ.index),
-        batches=_sum([each.batches for each in group]),
-        records=_sum([each.records for each in group]),
-        codecs=tuple(sorted({codec for each in group for codec in each.codecs})),
-        damage=sum(each.damage for each in group),
+        read=min((fact.read for fact in group), key=_READ.index),
+        batches=_sum([fact.batches for fact in group]),
+        records=_sum([fact.records for fact in group]),
+        codecs=tuple(sorted({codec for fact in group for codec in fact.codecs})),
+        damage=sum(fact.damage for fact in group),
         merged=len(group),
-        is_gone=any(each.is_gone for each in group),
+        is_gone=any(fact.is_gone for fact in group),
     )
 
 
@@ -233,9 +233,9 @@ def _hot(tops: Tops, heaviest: Heaviest, by_records: bool, shows: bool, limit_by
     rows: list[tuple[Segment, int, str | None, int | None, int]]
     if shows:
         rows = [
-            (found.segment, found.offset, printable(text_of(found.key)), found.key_bytes, weight)
-            for found, weight in tops.keys(heaviest, limit_bytes)
-            if found is not None
+            (key.segment, key.offset, printable(text_of(key.key)), key.key_bytes, weight)
+            for key, weight in tops.keys(heaviest, limit_bytes)
+            if key is not None
         ]
     else:
         rows = [
@@ -251,14 +251,14 @@ def _largest(tops: Tops, shows: bool, limit_bytes: int) -> tuple[HotKey, ...]:
     if shows:
         return tuple(
             HotKey(
-                None if found is None or found.key is None else printable(text_of(found.key)),
-                None if found is None else found.key_bytes,
+                None if key is None or key.key is None else printable(text_of(key.key)),
+                None if key is None else key.key_bytes,
                 offset,
                 _path(segment),
                 None,
                 size,
             )
-            for segment, offset, size, found in tops.largest(limit_bytes)
+            for segment, offset, size, key in tops.largest(limit_bytes)
         )
     rows = zip(tops.owners.tolist(), tops.offsets.tolist(), tops.sizes.tolist(), strict=True)
     return tuple(HotKey(None, None, offset, _path(tops.segments[owner]), None, size) for owner, offset, size in rows)
@@ -329,10 +329,10 @@ def partition_row_of(partition: Partition, scans: Fold | None) -> PartitionRow:
     """Return the row of `ls`, without opening a segment again if all were."""
     if scans is None or not scans.segments:
         return partition_row(partition)
-    first = next((each.first_timestamp for each in scans.segments if each.first_timestamp is not None), None)
-    newest = next((each.largest_timestamp for each in scans.segments[::-1] if each.largest_timestamp is not None), None)
-    ends = [each.next_offset for each in scans.segments if not each.is_gone]
-    if not ends or None in ends or any(each.error for each in scans.segments):
+    first = next((row.first_timestamp for row in scans.segments if row.first_timestamp is not None), None)
+    newest = next((row.largest_timestamp for row in scans.segments[::-1] if row.largest_timestamp is not None), None)
+    ends = [row.next_offset for row in scans.segments if not row.is_gone]
+    if not ends or None in ends or any(row.error for row in scans.segments):
         return partition_row(partition)
     start = partition.log_start_offset
     return PartitionRow(start, max(start, ends[-1] or 0), first, newest)

@@ -62,31 +62,31 @@ class Samples:
         if self._options.value_as != "text":
             text = self._own if chunk.topic in HOMES else self._typed
             columns = text.columns(columns, chunk.segment)
-        made, known = [], len(chunk.columns.sources)
-        decoded = {which: _is_behind(columns, which, known) for which in _WHICH}
+        payloads, sources = [], len(chunk.columns.sources)
+        decoded = {which: _is_behind(columns, which, sources) for which in _WHICH}
         before = records_of(chunk)
         for i, (record, raw) in enumerate(zip(records_of(Chunk(columns, chunk.segment)), before, strict=True)):
-            made.append(
+            payloads.append(
                 Payload(
                     record.offset,
                     None if record.timestamp < 0 else record.timestamp,
-                    _shown(record.key, decoded["key"][i]),
-                    _shown(record.value, decoded["value"][i]),
+                    _show(record.key, decoded["key"][i]),
+                    _show(record.value, decoded["value"][i]),
                     len(raw.key or b""),
                     len(raw.value or b""),
-                    tuple((printable(name), _shown(value, False)) for name, value in record.headers),
+                    tuple((printable(name), _show(value, False)) for name, value in record.headers),
                     key_is_decoded=decoded["key"][i],
                     value_is_decoded=decoded["value"][i],
                     why_not_decoded=printable(self._typed.reasons.get(record.offset, "")),
                 )
             )
-        return made
+        return payloads
 
     @cached_property
     def _schemas(self) -> Schemas:
-        given = self._options.registry
+        source = self._options.registry
         try:
-            return Schemas.open(schemas_disk(self._disk) if given is None else given)
+            return Schemas.open(schemas_disk(self._disk) if source is None else source)
         except PylogsegError as error:
             if self._is_asked or not isinstance(error, RequestError):
                 self.notes.append(f"samples are not decoded: {error}")
@@ -98,17 +98,17 @@ class Samples:
 
     def _open_topic(self, topic: str) -> Decoders:
         """Return what decodes keys and values of a topic, each if a schema is known for it."""
-        found: dict[str, Any] = {}
+        decoders: dict[str, Any] = {}
         for which in _WHICH:
             decoding = Decoding(columns=(which,), registry=self._schemas)
             try:
-                made = typed_batches(decoding, self._disk, [topic], (which,), lambda: self._now)
+                typed = typed_batches(decoding, self._disk, [topic], (which,), lambda: self._now)
             except PylogsegError as error:
                 if which == "value" and self._is_asked:
                     self.notes.append(f"the values of {topic} are shown as text: {error}")
             else:
-                found.update(made.decoders)
-        return found
+                decoders.update(typed.decoders)
+        return decoders
 
 
 class _Typed(TypedText):
@@ -127,9 +127,9 @@ class _Typed(TypedText):
 def _is_behind(columns: RecordColumns, which: str, known: int) -> list[bool]:
     """True if payloads lie in a source that was added: in the text of what they were decoded to."""
     place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
-    found: list[bool] = ((size >= 0) & ((place >> SOURCE_SHIFT) >= known)).tolist()
-    return found
+    flags: list[bool] = ((size >= 0) & ((place >> SOURCE_SHIFT) >= known)).tolist()
+    return flags
 
 
-def _shown(data: bytes | None, is_decoded: bool) -> str | None:
+def _show(data: bytes | None, is_decoded: bool) -> str | None:
     return None if data is None else printable(text_of(data, _SHOWN_JSON if is_decoded else SHOWN_BYTES))

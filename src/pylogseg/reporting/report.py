@@ -23,7 +23,7 @@ from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.disk import exit_code_of
 from pylogseg.reading.selection import Moment, check_times, milliseconds
 from pylogseg.reading.state import LimitKeywords, Throttle
-from pylogseg.reporting.comparing import compared, earlier_facts
+from pylogseg.reporting.comparing import compare_reports, earlier_facts
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.gather import gather
 from pylogseg.reporting.options import ReportOptions
@@ -75,8 +75,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain values, as ``pylogseg report --json`` prints them."""
-        found: dict[str, Any] = to_json(self.facts)
-        return found
+        row: dict[str, Any] = to_json(self.facts)
+        return row
 
     def since(self, earlier: _Path) -> Report:
         """Return the report with what changed since an earlier one of the same cluster, in ``facts.since``.
@@ -93,8 +93,8 @@ class Report:
         StorageError
             If it cannot be read.
         """
-        known = earlier_facts(earlier, self.facts.cluster_ids, self.facts.made_ms)
-        return Report(replace(self.facts, since=compared(known, self.to_dict(), os.fspath(earlier))))
+        before = earlier_facts(earlier, self.facts.cluster_ids, self.facts.made_ms)
+        return Report(replace(self.facts, since=compare_reports(before, self.to_dict(), os.fspath(earlier))))
 
     def html(self) -> str:
         """Return the page."""
@@ -223,7 +223,7 @@ def report(
     since_ms, until_ms = milliseconds(since), milliseconds(until)
     check_times(since_ms, until_ms)
     paths = [path] if isinstance(path, (str, os.PathLike)) else [] if isinstance(path, (Disk, Partition)) else path
-    shown = [os.fspath(each) for each in paths if isinstance(each, (str, os.PathLike))] or _places(disk)
+    shown = [os.fspath(path) for path in paths if isinstance(path, (str, os.PathLike))] or _places(disk)
     options = ReportOptions(
         full=full,
         since=since_ms,

@@ -129,7 +129,7 @@ def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentSca
     is read whole, as all of them with `Task.is_full`. The first and the last batches of a file that is not local.
     """
     segment = task.segment
-    found = check = None
+    headers = check = None
     if not task.is_full:
         check = SegmentCheck(segment, Level.HEADERS, with_entries=True) if is_local(segment) else None
         try:
@@ -137,18 +137,18 @@ def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentSca
         except StorageError as error:
             return _unreadable(task, segment_row(segment), error)
         if opened is None:
-            return _gone(task, segment_row(segment))
+            return _make_gone(task, segment_row(segment))
         with opened as view:
             if check is None:
                 return _remote(task, advance, throttle)
-            found = _headers(segment, view, task.most_headers)
-    row = segment_row(segment, rows=found.rows if found is not None and found.weights is None else None)
-    if found is None or check is None:
+            headers = _headers(segment, view, task.most_headers)
+    row = segment_row(segment, rows=headers.rows if headers is not None and headers.weights is None else None)
+    if headers is None or check is None:
         result = _whole(task, row, advance, throttle)
     else:
-        result = _by_headers(task, row, found, check)
+        result = _by_headers(task, row, headers, check)
         if throttle is not None:
-            throttle.spend(min(segment.size, len(found.rows) * _PAGE_BYTES + _LISTED_BYTES))
+            throttle.spend(min(segment.size, len(headers.rows) * _PAGE_BYTES + _LISTED_BYTES))
         _add_sample(result, task, throttle)
         if result.sample is not None and any(gap.is_damage for gap in result.sample.gaps):
             result = _whole(task, row, advance, throttle)  # headers do not tell what of it is good
@@ -170,22 +170,22 @@ def _headers(segment: Segment, view: FileView, most: int) -> _Found | None:
         return _Found(BatchTable(rows), None, position) if are_plain(rows, segment) else None
     if len(rows) < most:
         return None
-    return _sampled(segment, view) or _all(segment, view, most)
+    return _sample_headers(segment, view) or _all(segment, view, most)
 
 
 def _all(segment: Segment, view: FileView, most: int) -> _Found | None:
-    position, found = 0, []
+    position, parts = 0, []
     while position < view.size:
         rows, behind = _read(view, position, most)
         if behind == position:
             return None
-        found.append(rows)
+        parts.append(rows)
         position = behind
-    rows = np.concatenate(found)
+    rows = np.concatenate(parts)
     return _Found(BatchTable(rows), None, position) if are_plain(rows, segment) else None
 
 
-def _sampled(segment: Segment, view: FileView) -> _Found | None:
+def _sample_headers(segment: Segment, view: FileView) -> _Found | None:
     """Return headers from places all over a segment, by its offset index; None if that is missing or wrong."""
     data = segment.hint(FileKind.OFFSET_INDEX)
     if not data:
@@ -393,7 +393,7 @@ def _by_name(task: Task, row: SegmentRow) -> SegmentScan:
     return result
 
 
-def _gone(task: Task, row: SegmentRow) -> SegmentScan:
+def _make_gone(task: Task, row: SegmentRow) -> SegmentScan:
     result = _by_name(task, row)
     gap = removed_gap(task.segment, 0, task.segment.next_base)
     result.report.first_offset = result.report.next_offset = task.segment.base_offset

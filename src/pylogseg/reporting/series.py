@@ -86,7 +86,7 @@ class Series:
         """Put what waits into buckets."""
         if not self._waiting:
             return
-        times, records, sizes = (np.concatenate(each) for each in zip(self._buckets, *self._waiting, strict=True))
+        times, records, sizes = (np.concatenate(pieces) for pieces in zip(self._buckets, *self._waiting, strict=True))
         self._waiting, self._waits = [], 0
         for step in STEPS_MS:
             if step < self.least_step_ms:

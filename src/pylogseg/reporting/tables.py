@@ -24,14 +24,14 @@ def write_tables(facts: Facts, folder: Path) -> list[Path]:
     written = []
     with contextlib.ExitStack() as stack:
         for name, rows in tables(facts).items():
-            found = list(rows)
-            if not found:
+            listed = list(rows)
+            if not listed:
                 continue
-            columns = list(dict.fromkeys(column for row in found for column in row))
+            columns = list(dict.fromkeys(column for row in listed for column in row))
             text = io.StringIO()
             writer = csv.writer(text, lineterminator="\n")
             writer.writerow(columns)
-            writer.writerows([_cell(row.get(column)) for column in columns] for row in found)
+            writer.writerows([_cell(row.get(column)) for column in columns] for row in listed)
             written.append(folder / f"{name}.csv")
             file = stack.enter_context(whole(written[-1]))
             file.write(text.getvalue().encode())
@@ -47,7 +47,7 @@ def tables(facts: Facts) -> dict[str, Iterable[Mapping[str, Any]]]:
         "disks": [_flat(row) for row in of["disks"]],
         "topics": [_flat(row) for row in of["topics"]],
         "partitions": [_flat(row) for row in parts],
-        "segments": _owned(parts, "segments"),
+        "segments": _add_owner(parts, "segments"),
         "series": [{**_owner(part), **row} for part in parts for row in _buckets(part["series"])],
         "topic-series": [
             {"topic": topic["name"], **row} for topic in of["topics"] for row in _buckets(topic["series"])
@@ -63,9 +63,9 @@ def tables(facts: Facts) -> dict[str, Iterable[Mapping[str, Any]]]:
             for row in part["sample"][rows]
         ],
         "missing": [{**_owner(part), **row} for part in parts if part["missing"] for row in part["missing"]["ranges"]],
-        "producers": _owned(parts, "producers"),
+        "producers": _add_owner(parts, "producers"),
         "aborted": [{**_owner(part), **row} for part in parts for row in part["transactions"]["aborted"]],
-        "epochs": _owned(parts, "leaderEpochs"),
+        "epochs": _add_owner(parts, "leaderEpochs"),
         "cleaning": [{**_owner(part), **_flat(part["cleaning"], deep=True)} for part in parts if part["cleaning"]],
         "groups": [_flat(row) for row in of["groups"]],
         "group-offsets": [_flat(row) for row in of["groupOffsets"]],
@@ -86,7 +86,7 @@ def _owner(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"partition" if name == "name" else name: part[name] for name in _OWNER}
 
 
-def _owned(parts: Iterable[Mapping[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+def _add_owner(parts: Iterable[Mapping[str, Any]], name: str) -> Iterator[dict[str, Any]]:
     for part in parts:
         for row in part[name]:
             own = _owner(part)
@@ -100,19 +100,19 @@ def _buckets(series: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _flat(row: Mapping[str, Any], deep: bool = False) -> dict[str, Any]:
     """Return the plain values of a row; lists of words joined, and with `deep` the values of its structures too."""
-    found: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for name, value in row.items():
         if name == "commands":
-            found[name] = "; ".join(each["text"] for each in value)
+            cells[name] = "; ".join(part["text"] for part in value)
         elif isinstance(value, list):
-            if all(not isinstance(each, (dict, list)) for each in value):
-                found[name] = " ".join(map(str, value))
+            if all(not isinstance(item, (dict, list)) for item in value):
+                cells[name] = " ".join(map(str, value))
         elif isinstance(value, dict):
             if deep:
-                found.update({f"{name}.{inner}": each for inner, each in value.items()})
+                cells.update({f"{name}.{inner}": item for inner, item in value.items()})
         else:
-            found[name] = value
-    return found
+            cells[name] = value
+    return cells
 
 
 def _cell(value: Any) -> Any:

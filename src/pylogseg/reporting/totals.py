@@ -55,7 +55,7 @@ class _Sum:
 
     def add(self, fact: PartitionFact, fold: Fold | None) -> None:
         self.partitions += 1
-        self.segments += sum(each.merged for each in fact.segments if each.state in ("sealed", "active", "merged"))
+        self.segments += sum(part.merged for part in fact.segments if part.state in ("sealed", "active", "merged"))
         self.size += fact.size
         self.disk_bytes += fact.disk_bytes
         self.paths.append(fact.path)
@@ -86,7 +86,7 @@ class _Sum:
         self.freed_now += (cleaning.retention_now.bytes or 0) + (cleaning.compaction_now.bytes or 0)
         self.freed_later += (cleaning.retention_in_a_week.bytes or 0) + (cleaning.compaction_in_a_week.bytes or 0)
         now = cleaning.retention_now, cleaning.compaction_now
-        self.is_freed_known &= not any(each.bytes is None or each.is_assumed for each in now)
+        self.is_freed_known &= not any(freed.bytes is None or freed.is_assumed for freed in now)
 
 
 class Totals:
@@ -106,9 +106,9 @@ class Totals:
 
     def by_time(self) -> tuple[Series, Growth]:
         series, grown = Series(), Growth(self._now_ms)
-        for found in self._disks.values():
-            series.merge(found.series)
-            grown.merge(found.grown)
+        for totals in self._disks.values():
+            series.merge(totals.series)
+            grown.merge(totals.grown)
         return series, grown
 
     def note(self, path: str, finding: FindingFact) -> None:

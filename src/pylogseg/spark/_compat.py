@@ -79,8 +79,8 @@ def is_connect(spark: Any) -> bool:
 
 def cause_of(error: BaseException) -> tuple[str, str] | None:
     """Return class name and message of the package's error that ended a task; Spark passes on only the text."""
-    found = re.findall(r"^\s*(?:\w+\.)*(\w+Error): (.*)$", str(error), re.MULTILINE)
-    ours = [(kind, message) for kind, message in found if hasattr(errors, kind)]
+    causes = re.findall(r"^\s*(?:\w+\.)*(\w+Error): (.*)$", str(error), re.MULTILINE)
+    ours = [(kind, message) for kind, message in causes if hasattr(errors, kind)]
     return ours[-1] if ours else None
 
 

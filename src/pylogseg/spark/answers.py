@@ -29,7 +29,7 @@ def small_frame(spark: Any, rows: Iterable[Mapping[str, Any]], columns: Sequence
     return spark.createDataFrame(pa.Table.from_pylist(lines, arrow_schema(columns)), struct_of(schema))
 
 
-def declared(kind: type, names: str = "") -> tuple[TableColumn, ...]:
+def columns_of_kind(kind: type, names: str = "") -> tuple[TableColumn, ...]:
     """Return the declared columns of a class: some by their names, else all but the one that tells kinds apart."""
     columns = {column.name: column for column in get_columns(kind) if column.name != "type"}
     return tuple(columns[name] for name in names.split() or columns)

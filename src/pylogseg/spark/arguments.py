@@ -32,14 +32,14 @@ def takes(*functions: Callable[..., Any], without: Sequence[str] = ()) -> Callab
     def decorate(job: F) -> F:
         own = inspect.signature(job)
         shown: dict[str, inspect.Parameter] = {}
-        for each in own.parameters.values():
-            if each.kind is inspect.Parameter.VAR_POSITIONAL:
+        for parameter in own.parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 shown |= _CHOICE
-            elif each.kind is not inspect.Parameter.VAR_KEYWORD:
-                shown[each.name] = each
-        for each in (_PROGRESS, *(each for function in functions for each in parameters_of(function))):
-            if each.name not in (*_OWN, *without) and each.kind >= inspect.Parameter.KEYWORD_ONLY:
-                shown.setdefault(each.name, each)
+            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                shown[parameter.name] = parameter
+        for parameter in (_PROGRESS, *(parameter for function in functions for parameter in parameters_of(function))):
+            if parameter.name not in (*_OWN, *without) and parameter.kind >= inspect.Parameter.KEYWORD_ONLY:
+                shown.setdefault(parameter.name, parameter)
         signature = own.replace(parameters=sorted(shown.values(), key=lambda each: each.kind))
 
         @functools.wraps(job)

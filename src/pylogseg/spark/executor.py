@@ -19,7 +19,7 @@ from pylogseg.env.executor import UNSAID, Advance, Emit, Threads, Workload
 from pylogseg.env.shared import check_marks, marked
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.spark import _compat
-from pylogseg.spark.following import followed, shown
+from pylogseg.spark.following import choose_bar, follow_job
 from pylogseg.spark.worker import freeze_modules
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class SparkExecutor:
         """See `Executor`. All results are on the driver before the first is yielded, so they must be small."""
         if not items:
             return
-        with _marked(function, load) as work:
+        with _check_marks(function, load) as work:
             results = self._run(work, items, load)
             again = [number for number, result in enumerate(results) if _is_passing(result)]
             sizes = [load.sizes[n] for n in again] if load.sizes else ()
@@ -74,7 +74,7 @@ class SparkExecutor:
         """See `Executor`. Workers merge, too: the driver gets only what `merge` returns."""
         if not items:
             return
-        with _marked(function, load) as work:
+        with _check_marks(function, load) as work:
             merged = self._merge(work, items, keys, fold, merge, load)
         for key in dict.fromkeys(keys):
             yield key, _result(merged[key])
@@ -89,42 +89,42 @@ class SparkExecutor:
         load: Workload,
     ) -> dict[str, M | _Failed]:
         groups = shares(_sizes(items, load), self._cores)
-        shipped = [packed([(i, keys[i], items[i]) for i in group]) for group in groups]
+        shipped = [pack_items([(i, keys[i], items[i]) for i in group]) for group in groups]
         schema = "key string, results binary"
 
         def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(numbers):
-                for key, group in itertools.groupby(unpacked(shipped[number]), lambda item: item[1]):
-                    found: dict[int, Any] = {}
+                for key, group in itertools.groupby(unpack_items(shipped[number]), lambda item: item[1]):
+                    results: dict[int, Any] = {}
                     for i, _, item in group:
-                        result = _tried(function, item)
+                        result = _try_item(function, item)
                         if isinstance(result, _Failed):
-                            found = {i: result}
+                            results = {i: result}
                             break
-                        fold(found, i, result)
-                    yield _keyed(key, found)
+                        fold(results, i, result)
+                    yield _key_result(key, results)
             freeze_modules()
 
         def finish(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             pairs = (pair for batch in rows for pair in zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
             for key, group in itertools.groupby(pairs, lambda pair: pair[0]):
-                found = {i: done for _, data in group for part in unpacked(data) for i, done in part.items()}
-                failed = [done for done in found.values() if isinstance(done, _Failed)]
-                yield _keyed(key, failed[0] if failed else merge(key, (found[i] for i in sorted(found))))
+                results = {i: done for _, data in group for part in unpack_items(data) for i, done in part.items()}
+                failed = [done for done in results.values() if isinstance(done, _Failed)]
+                yield _key_result(key, failed[0] if failed else merge(key, (results[i] for i in sorted(results))))
             freeze_modules()
 
         frame = self._frame(task, len(groups), schema)
         together = frame.repartition(min(len(groups), len(set(keys))), "key").sortWithinPartitions("key")
-        with self._followed(load, len(groups)):
+        with self._follow(load, len(groups)):
             rows = together.mapInArrow(finish, schema).collect()
-        return {row["key"]: unpacked(row["results"])[0] for row in rows}
+        return {row["key"]: unpack_items(row["results"])[0] for row in rows}
 
     def stream(
         self, function: Callable[[T, Emit, Advance], R], items: Sequence[T], load: Workload = UNSAID
     ) -> Iterator[bytes | R]:
         """See `Executor`. The output waits on the workers' disks, and comes to the driver task by task."""
         if items:
-            with _marked(function, load) as work:
+            with _check_marks(function, load) as work:
                 yield from self._stream(work, items, load)
 
     def _stream(
@@ -133,21 +133,21 @@ class SparkExecutor:
         from pyspark import StorageLevel
 
         groups = in_order(_sizes(items, load), self._cores)
-        shipped = [packed([items[i] for i in group]) for group in groups]
+        shipped = [pack_items([items[i] for i in group]) for group in groups]
 
         def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(numbers):
-                for item in unpacked(shipped[number]):
-                    for row in _streamed(function, item):
-                        yield pa.RecordBatch.from_arrays([pa.array([packed([row])], pa.binary())], ["pieces"])
+                for item in unpack_items(shipped[number]):
+                    for row in _stream(function, item):
+                        yield pa.RecordBatch.from_arrays([pa.array([pack_items([row])], pa.binary())], ["pieces"])
             freeze_modules()
 
         frame = self._frame(task, len(groups), "pieces binary").persist(StorageLevel.DISK_ONLY)
         try:
-            with self._followed(load, len(groups)):
+            with self._follow(load, len(groups)):
                 frame.count()
             for row in frame.toLocalIterator():
-                ((pieces, results),) = unpacked(row["pieces"])
+                ((pieces, results),) = unpack_items(row["pieces"])
                 yield from pieces
                 yield from map(_result, results)
         finally:
@@ -162,29 +162,29 @@ class SparkExecutor:
             return []
         groups = shares(_sizes(items, load), self._cores)
         # A task unpacks only its own items: there may be a million in all.
-        shipped = [packed([items[i] for i in group]) for group in groups]
+        shipped = [pack_items([items[i] for i in group]) for group in groups]
 
         def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _numbers(numbers):
-                done = packed([_tried(function, item) for item in unpacked(shipped[number])])
+                done = pack_items([_try_item(function, item) for item in unpack_items(shipped[number])])
                 columns = [pa.array([number], pa.int64()), pa.array([done], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, ["share", "results"])
             freeze_modules()
 
         frame = self._frame(task, len(groups), "share bigint, results binary")
-        found: dict[int, R | _Failed] = {}
-        with self._followed(load, len(groups)):
+        results: dict[int, R | _Failed] = {}
+        with self._follow(load, len(groups)):
             for row in frame.collect():
-                found.update(zip(groups[row["share"]], unpacked(row["results"]), strict=True))
-        return [found[i] for i in range(len(items))]
+                results.update(zip(groups[row["share"]], unpack_items(row["results"]), strict=True))
+        return [results[i] for i in range(len(items))]
 
     @property
     def _cores(self) -> int:
         return _compat.cores_of(self.spark) or 1
 
-    def _followed(self, load: Workload, tasks: int) -> contextlib.AbstractContextManager[None]:
-        show = shown(load.label, tasks, sum(load.sizes), load.on_bytes, self.progress)
-        return followed(self.spark, load.label, show)
+    def _follow(self, load: Workload, tasks: int) -> contextlib.AbstractContextManager[None]:
+        show = choose_bar(load.label, tasks, sum(load.sizes), load.on_bytes, self.progress)
+        return follow_job(self.spark, load.label, show)
 
     def _frame(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], n: int, schema: str) -> Any:
         return self.spark.range(0, n, 1, n).mapInArrow(task, schema)
@@ -200,7 +200,7 @@ def _sizes(items: Sequence[Any], load: Workload) -> Sequence[int]:
     return load.sizes or [0] * len(items)
 
 
-def _tried(function: Callable[[T, Advance], R], item: T) -> R | _Failed:
+def _try_item(function: Callable[[T, Advance], R], item: T) -> R | _Failed:
     try:
         return function(item, _unheard)
     except PylogsegError as error:
@@ -208,7 +208,7 @@ def _tried(function: Callable[[T, Advance], R], item: T) -> R | _Failed:
 
 
 @contextlib.contextmanager
-def _marked(function: Callable[..., R], load: Workload) -> Iterator[Callable[..., R]]:
+def _check_marks(function: Callable[..., R], load: Workload) -> Iterator[Callable[..., R]]:
     """Yield a function that first looks for the marks of the folders to which it writes."""
     with marked(load.folders) as marks:
         yield functools.partial(_run_on_shared, function, marks) if marks else function
@@ -233,18 +233,18 @@ def _result(result: R | _Failed) -> R:
     return result
 
 
-def _streamed(function: Callable[[T, Emit, Advance], R], item: T) -> Iterator[tuple[list[bytes], list[R | _Failed]]]:
+def _stream(function: Callable[[T, Emit, Advance], R], item: T) -> Iterator[tuple[list[bytes], list[R | _Failed]]]:
     """Yield the output of a function in parts, the last one with its result."""
     pieces: list[bytes] = []
     result: R | _Failed
     held = 0
     try:
-        for each in Threads().stream(function, [item]):
-            if not isinstance(each, bytes):
-                result = each
+        for part in Threads().stream(function, [item]):
+            if not isinstance(part, bytes):
+                result = part
                 continue
-            pieces.append(each)
-            held += len(each)
+            pieces.append(part)
+            held += len(part)
             if held >= _PIECES_BYTES:
                 yield pieces, []
                 pieces, held = [], 0
@@ -258,20 +258,20 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
         yield from batch.column(0).to_pylist()
 
 
-def _keyed(key: str, result: Any) -> pa.RecordBatch:
-    columns = [pa.array([key], pa.string()), pa.array([packed([result])], pa.binary())]
+def _key_result(key: str, result: Any) -> pa.RecordBatch:
+    columns = [pa.array([key], pa.string()), pa.array([pack_items([result])], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, ["key", "results"])
 
 
-def packed(items: list[Any]) -> bytes:
+def pack_items(items: list[Any]) -> bytes:
     """Serialize items. Those of one disk are similar, so compression saves 90 %."""
     return zlib.compress(pickle.dumps(items), 1)
 
 
-def unpacked(data: bytes) -> list[Any]:
+def unpack_items(data: bytes) -> list[Any]:
     """Deserialize the items of `packed`."""
-    found: list[Any] = pickle.loads(zlib.decompress(data))
-    return found
+    items: list[Any] = pickle.loads(zlib.decompress(data))
+    return items
 
 
 def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:

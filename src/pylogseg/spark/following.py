@@ -18,7 +18,7 @@ Show = Callable[[int], None]
 
 
 @contextlib.contextmanager
-def followed(spark: Any, label: str, show: Show | None) -> Iterator[None]:
+def follow_job(spark: Any, label: str, show: Show | None) -> Iterator[None]:
     """Name the Spark job that runs inside, show its progress, and cancel it if it is interrupted."""
     group = f"pylogseg-{uuid.uuid4().hex}"
     follow = _followed_on_server if _compat.is_connect(spark) else _followed_here
@@ -26,7 +26,7 @@ def followed(spark: Any, label: str, show: Show | None) -> Iterator[None]:
         yield
 
 
-def shown(
+def choose_bar(
     label: str, tasks: int, total_bytes: int, on_bytes: Callable[[int], None] | None, progress: bool | None
 ) -> Show | None:
     """Return what shows how many tasks are done: the caller's bar, by their part of all bytes, or a line on stderr."""

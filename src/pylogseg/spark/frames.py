@@ -22,7 +22,7 @@ from pylogseg.inspect.stats.listing import segment_fields
 from pylogseg.reading.ranges import Range, Task, url_of
 from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.spark import _compat
-from pylogseg.spark.executor import packed, unpacked
+from pylogseg.spark.executor import pack_items, unpack_items
 from pylogseg.spark.logs import find_logs
 from pylogseg.spark.moments import moment_of
 from pylogseg.spark.options import TO_LATEST, SourceOptions, as_text, parse, paths_of
@@ -56,7 +56,7 @@ def read(spark: Any, path: Paths, **options: Any) -> Any:
     """
     register(spark)
     texts = {name: as_text(value) for name, value in options.items()}
-    return spark.read.format("pylogseg").options(**texts).option("path", _joined(path)).load()
+    return spark.read.format("pylogseg").options(**texts).option("path", _join_paths(path)).load()
 
 
 def register(spark: Any) -> None:
@@ -131,29 +131,29 @@ def read_segments(
     expected = [(field.name, field.dataType.simpleString()) for field in gives]
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
-        found = read_task(task, parsed, names, typed)
-        return found if batch_fn is None else _checked(map(batch_fn, found), expected)
+        batches = read_task(task, parsed, names, typed)
+        return batches if batch_fn is None else _check_columns(map(batch_fn, batches), expected)
 
     tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
     return map_tasks(spark, tasks, work, gives)
 
 
-def _checked(batches: Iterator[pa.RecordBatch], expected: list[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+def _check_columns(batches: Iterator[pa.RecordBatch], expected: list[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a user's function; raise RequestError if the columns differ from the declared schema."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    known: pa.Schema | None = None
+    schema: pa.Schema | None = None
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch):
             raise RequestError(f"batch_fn returned a {type(batch).__name__}, expected a pyarrow.RecordBatch")
-        if known is None or not batch.schema.equals(known):
-            given = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(batch.schema)]
-            if given != expected:
+        if schema is None or not batch.schema.equals(schema):
+            returned = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(batch.schema)]
+            if returned != expected:
                 raise RequestError(
-                    f"batch_fn returned the columns {_columns(given)}, but schema has {_columns(expected)}: "
+                    f"batch_fn returned the columns {_columns(returned)}, but schema has {_columns(expected)}: "
                     "names, order and types must be the same"
                 )
-            known = batch.schema
+            schema = batch.schema
         yield batch
 
 
@@ -209,14 +209,14 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
             entries = segment.companion(FileKind.OFFSET_INDEX)
             latest = times[len(times) - 1].timestamp if len(times) else -1
             following = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else None
-            found = segment_fields(segment, None) | {
+            fields = segment_fields(segment, None) | {
                 "path": url_of(segment.files, segment.path),
                 "modified": moment_of(segment.modified_ms, "modified", segment.path),
                 "largestTimestamp": moment_of(latest, "largestTimestamp", segment.path),
                 "nextSegmentBaseOffset": following,
                 "indexEntries": None if entries is None else len(OffsetIndex(entries, segment.base_offset)),
             }
-            rows.append(tuple(found[column.name] for column in LISTED_SEGMENTS))
+            rows.append(tuple(fields[column.name] for column in LISTED_SEGMENTS))
     return spark.createDataFrame(rows, spark_ddl(LISTED_SEGMENTS))
 
 
@@ -226,11 +226,11 @@ def read_options(
     """Parse the arguments of a function of this module into paths and options."""
     if isinstance(columns, str):
         raise RequestError(f"columns: expected a sequence of names, not the string {columns!r}")
-    given = {**options, "path": _joined(path)}
-    return paths_of(given), parse(given if columns is None else {**given, "columns": list(columns)})
+    texts = {**options, "path": _join_paths(path)}
+    return paths_of(texts), parse(texts if columns is None else {**texts, "columns": list(columns)})
 
 
-def _joined(path: Paths) -> str:
+def _join_paths(path: Paths) -> str:
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
     return json.dumps([os.fspath(one) for one in paths])
 
@@ -241,12 +241,12 @@ def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
         return spark.createDataFrame([], schema)
 
     # Spark sends this function to every task; a task unpacks only its own part of the plan.
-    shipped = [packed(list(task)) for task in tasks]
+    shipped = [pack_items(list(task)) for task in tasks]
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from work(tuple(unpacked(shipped[number])))
+                yield from work(tuple(unpack_items(shipped[number])))
         freeze_modules()
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)
@@ -291,5 +291,5 @@ def _read_batches(
             continue
         with view:
             span = part.first_offset, part.end_offset
-            found = of_range(segment, view, *span, BATCHES, crc=options.reading.check_crc, begins=begins, ends=ends)
-            yield from (rows for rows, _ in found)
+            pieces = of_range(segment, view, *span, BATCHES, crc=options.reading.check_crc, begins=begins, ends=ends)
+            yield from (rows for rows, _ in pieces)

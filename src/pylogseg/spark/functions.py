@@ -274,8 +274,8 @@ def register(spark: Any, prefix: str = "") -> list[str]:
     names = []
     for name, (function, returns) in kinds.items():
         make = _of_two if name == "kafka_partition" else _of_one
-        made = sql.arrow_udf(make(function), returns)
-        spark.udf.register(prefix + name, _behind_filters(made, "raise" if name in raising else "null"))
+        udf = sql.arrow_udf(make(function), returns)
+        spark.udf.register(prefix + name, _behind_filters(udf, "raise" if name in raising else "null"))
         names.append(prefix + name)
     return names
 
@@ -296,11 +296,11 @@ def _of_two(function: _Function) -> Callable[[pa.Array, pa.Array], pa.Array]:
 
 def _partition_of(keys: pa.Array, counts: pa.Array) -> pa.Array:
     """Apply `arrow_functions.kafka_partition` with the number of partitions in a column, as SQL needs it."""
-    found = pa.nulls(len(keys), pa.int32())
+    partitions = pa.nulls(len(keys), pa.int32())
     for count in counts.drop_null().unique().to_pylist():
         here = pc.fill_null(pc.equal(counts, count), False)
-        found = pc.if_else(here, arrow_functions.kafka_partition(keys, count), found)
-    return found
+        partitions = pc.if_else(here, arrow_functions.kafka_partition(keys, count), partitions)
+    return partitions
 
 
 def _apply(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:

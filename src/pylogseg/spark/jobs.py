@@ -39,7 +39,7 @@ from pylogseg.reading.logs import logs_of
 from pylogseg.reading.selection import Moment
 from pylogseg.reading.state import IsolationLevel, LimitKeywords, OnCorrupt
 from pylogseg.reporting.report import Report
-from pylogseg.spark.answers import DETAIL, declared, frame_partitions, small_frame, to_line
+from pylogseg.spark.answers import DETAIL, columns_of_kind, frame_partitions, small_frame, to_line
 from pylogseg.spark.arguments import take_choice, take_executor, take_log, takes
 from pylogseg.spark.counting import count_records, count_segments
 from pylogseg.spark.exported import compare_with_table, read_for_restore
@@ -52,7 +52,7 @@ from pylogseg.tables.export.tables import COLUMNS, TableExport, export_logs, fil
 from pylogseg.tables.question import Question
 
 #: Columns of commands that rewrite or restore.
-_RESULT = declared(
+_RESULT = columns_of_kind(
     PartitionResult, "state reason path logStart logEnd bytesBefore bytesAfter segmentsBefore segmentsAfter"
 )
 
@@ -71,7 +71,7 @@ def archive(spark: Any, path: Any, archive: Any, **how: Any) -> Any:
     archive prune`` deletes them. The result is one row, the line of ``pylogseg archive --json``.
     """
     result = pylogseg.archive.write(path, archive, executor=take_executor(spark, how), **how)
-    return small_frame(spark, [to_row(result)], declared(ArchiveResult))
+    return small_frame(spark, [to_row(result)], columns_of_kind(ArchiveResult))
 
 
 @takes(open_dir, pylogseg.audit)
@@ -92,7 +92,7 @@ def audit(spark: Any, path: Any, table: Any, *choice: Any, **how: Any) -> Any:
         rows.append({**to_line(finding), **more})
     rows.append({**to_line(result), "name": result.table})
     first = (TableColumn("type", "string", "kind of the line"), TableColumn("name", "string", "partition, file, table"))
-    counts = declared(PartitionAudit, "right whole rows present double changed missing foreign unchecked")
+    counts = columns_of_kind(PartitionAudit, "right whole rows present double changed missing foreign unchecked")
     return small_frame(spark, rows, (*first, *counts, DETAIL))
 
 
@@ -113,7 +113,7 @@ def verify(
     `pylogseg.inspect.verify.findings.URGENCIES`.
     """
     if level.upper() not in Level.__members__:
-        raise RequestError(f"level: expected one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
+        raise RequestError(f"level: expected one of {', '.join(kind.name.lower() for kind in Level)}, not {level!r}")
     if read is not None:
         check_word("read", read, get_args(ReadObjects))
     depth, chosen, executor = Level[level.upper()], take_choice(choice, how), take_executor(spark, how)
@@ -128,7 +128,7 @@ def verify(
         disk = open_dir(path, **how).select(*chosen.arguments)
         parts = [part for part in disk.partitions if disk.is_named or not part.state]
         findings = verify_disk(disk, VerifySummary(depth), partitions=parts, choice=chosen, executor=executor)
-    return small_frame(spark, map(to_row, findings), declared(Finding))
+    return small_frame(spark, map(to_row, findings), columns_of_kind(Finding))
 
 
 @takes(open_dir)
@@ -203,9 +203,9 @@ def diff(spark: Any, a: Any, b: Any, *choice: Any, **how: Any) -> Any:
         if how:
             raise RequestError(f"{b} is an exported table: {', '.join(how)} are for two directories")
         return compare_with_table(spark, a, chosen, os.fspath(b), storage)
-    one, other = (take_log(each, {"storage_options": storage}) for each in (a, b))
+    one, other = (take_log(source, {"storage_options": storage}) for source in (a, b))
     differences = offline.diff(one, other, *chosen.arguments, executor=executor, **how)
-    counts = declared(Difference, "same recordsA recordsB missing extra changed")
+    counts = columns_of_kind(Difference, "same recordsA recordsB missing extra changed")
     duplicates = TableColumn("duplicates", "int64", "rows of a table with the offset of another row")
     return frame_partitions(spark, differences, (*counts, duplicates), duplicates=0)
 
@@ -276,7 +276,7 @@ def lake(spark: Any, path: Any, table: str, *choice: Any, **how: Any) -> Any:
     """
     log, executor = take_log(path, how), take_executor(spark, how)
     tables = pylogseg.lake(log, table, *choice, executor=executor, **how)
-    return small_frame(spark, map(to_row, tables), declared(LakeTable))
+    return small_frame(spark, map(to_row, tables), columns_of_kind(LakeTable))
 
 
 @takes(open_dir, pylogseg.lake, without=["progress", "latest"])
@@ -302,9 +302,9 @@ def lake_batches(
     """
 
     def write(frame: Any, _: int) -> None:
-        given = {**how, "progress": False}
-        log, executor = take_log(path, given), take_executor(frame.sparkSession, given)
-        for result in pylogseg.lake(log, table, *choice, executor=executor, **given):
+        options = {**how, "progress": False}
+        log, executor = take_log(path, options), take_executor(frame.sparkSession, options)
+        for result in pylogseg.lake(log, table, *choice, executor=executor, **options):
             (on_done or _log_problems)(result)
 
     return write

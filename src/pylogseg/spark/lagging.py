@@ -37,13 +37,13 @@ def lag(progress: Any) -> StreamLag:
     StreamLag
         The lag of all sources of this package in the query. All zero before Spark 4.2, which reports no latest offsets.
     """
-    found: dict[tuple[str, int], int] = {}
-    told = progress if isinstance(progress, Mapping) else json.loads(progress.json)
-    for source in told.get("sources", ()):
+    lags: dict[tuple[str, int], int] = {}
+    report = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    for source in report.get("sources", ()):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
         for key, offset in latest.items():
-            found[key] = found.get(key, 0) + max(0, offset - end.get(key, 0))
-    return StreamLag(sum(found.values()), max(found.values(), default=0), min(found.values(), default=0), found)
+            lags[key] = lags.get(key, 0) + max(0, offset - end.get(key, 0))
+    return StreamLag(sum(lags.values()), max(lags.values(), default=0), min(lags.values(), default=0), lags)
 
 
 def _offsets(said: Any) -> dict[tuple[str, int], int]:

@@ -71,10 +71,10 @@ def _chosen(logs: list[Partition], options: SourceOptions) -> list[Partition]:
 def _require(there: set[str], names: Iterable[str], option: str) -> None:
     missing = [name for name in names if name not in there]
     if missing:
-        known = sorted(there)
-        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+        names_there = sorted(there)
+        more = f" and {len(names_there) - 12} more" if len(names_there) > 12 else ""
         raise RequestError(
-            f"{option}: no {', '.join(missing)} here; there are: {', '.join(known[:12]) or 'none'}{more}"
+            f"{option}: no {', '.join(missing)} here; there are: {', '.join(names_there[:12]) or 'none'}{more}"
         )
 
 
@@ -150,9 +150,9 @@ class LogEnds:
         asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
         assert asked is not None
         if bound.kind == "time":
-            found = self._at(asked)
-            if found != _NO_SUCH_TIME:
-                return found
+            offset = self._at(asked)
+            if offset != _NO_SUCH_TIME:
+                return offset
             if self._options.no_match_is_latest:
                 return self.latest
             raise RequestError(
@@ -162,9 +162,9 @@ class LogEnds:
         if asked in (EARLIEST, LATEST):
             return self.earliest if asked == EARLIEST else self.latest
         if asked < self.earliest:
-            self._lost(f"starts at {self.earliest}, records from {asked} on are gone")
+            self._report_loss(f"starts at {self.earliest}, records from {asked} on are gone")
         elif asked > self.latest:
-            self._lost(f"ends at {self.latest}, before the start {asked}")
+            self._report_loss(f"ends at {self.latest}, before the start {asked}")
         return asked
 
     def end(self, bound: Bound) -> int:
@@ -172,16 +172,16 @@ class LogEnds:
         asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
         assert asked is not None
         if bound.kind == "time":
-            found = self._at(asked)
-            if found == _NO_SUCH_TIME:
+            offset = self._at(asked)
+            if offset == _NO_SUCH_TIME:
                 self._check_tail()
                 return self.latest
-            return found
+            return offset
         if asked == LATEST:
             self._check_tail()
             return self.latest
         if asked > self.latest:
-            self._lost(f"ends at {self.latest}, before the requested end {asked}")
+            self._report_loss(f"ends at {self.latest}, before the requested end {asked}")
         return min(asked, self.latest)
 
     def _check_tail(self) -> None:
@@ -195,9 +195,9 @@ class LogEnds:
         not found.
         """
         late = late_segments(self._log.segments, timestamp_ms, self.earliest)
-        found = next(late, None)
-        if found is not None:
-            return found if found < self.latest else _NO_SUCH_TIME
+        offset = next(late, None)
+        if offset is not None:
+            return offset if offset < self.latest else _NO_SUCH_TIME
         later = next((offset for offset in late if offset is not None and offset < self.latest), None)
         if later is not None:
             _log.warning(
@@ -213,9 +213,9 @@ class LogEnds:
             noted = None
         stop = OPEN_END if end >= self.latest else end
         for loss in known_losses(self._log.path, self._log.segments, self.earliest, noted, first, stop):
-            self._lost(f"has lost records: {loss}")
+            self._report_loss(f"has lost records: {loss}")
 
-    def _lost(self, what: str) -> None:
+    def _report_loss(self, what: str) -> None:
         message = f"{self.name} ({self._log.path}) {what}"
         if self._options.fail_on_data_loss:
             raise RequestError(f"{message}; failOnDataLoss=false reads what there is")
@@ -256,11 +256,11 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
     For ``read_committed`` the headers after the newest producer snapshot are read.
     """
     skips = options.reading.on_corrupt == "skip"
-    found = scan.consumer_end(_files_of(log), options.reading.isolation_level, skips=skips)
+    reach = scan.consumer_end(_files_of(log), options.reading.isolation_level, skips=skips)
     if not options.at_high_watermark:
-        return found
-    end = min(found.offset, _high_watermark(log))
-    return LogEnd(end, found.is_at_file_end and end == found.offset)
+        return reach
+    end = min(reach.offset, _high_watermark(log))
+    return LogEnd(end, reach.is_at_file_end and end == reach.offset)
 
 
 def _high_watermark(log: Partition) -> int:

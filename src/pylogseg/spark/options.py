@@ -160,7 +160,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
     return SourceOptions(
         topics=values.read("subscribe", _topics, ()),
         pattern=values.read("subscribePattern", _regex, ""),
-        assigned=values.read("assign", _assigned, ()),
+        assigned=values.read("assign", _parse_assigned, ()),
         starting=starting,
         ending=ending,
         no_match_is_latest=values.word("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
@@ -182,7 +182,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         storage_options=_storage(values),
         tier=values.read("tier", _tier, None),
         memory_map=memory_map,
-        **_typed(values),
+        **_read_decoding(values),
     )
 
 
@@ -190,10 +190,10 @@ def _storage(values: _Values) -> dict[str, Any]:
     """Return the options of the store, with the place of a tier's keys: executors may have another environment."""
     nothing: dict[str, Any] = {}
     none: list[str] = []
-    found, keys = values.read("storageOptions", _object, nothing), os.environ.get(KEYS_VARIABLE)
+    storage, keys = values.read("storageOptions", _object, nothing), os.environ.get(KEYS_VARIABLE)
     paths = [*values.read("path", _paths, none), *values.read("paths", _paths, none)]
     reads_tier = "tier" in values or any(map(is_tier, paths))
-    return {KEYS_OPTION: os.path.abspath(keys), **found} if keys and reads_tier else found
+    return {KEYS_OPTION: os.path.abspath(keys), **storage} if keys and reads_tier else storage
 
 
 def _tier(text: str) -> str:
@@ -202,7 +202,7 @@ def _tier(text: str) -> str:
     return text
 
 
-def _typed(values: _Values) -> dict[str, Any]:
+def _read_decoding(values: _Values) -> dict[str, Any]:
     none: tuple[str, ...] = ()
     decoding = values.read("decoding", _topics, none)
     if not {*decoding} <= {"key", "value"} or len({*decoding}) < len(decoding):
@@ -262,10 +262,10 @@ def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
     """Parse numbers by topic and partition, as in ``{"orders": {"0": 23, "1": -2}}``; errors name the option."""
     example = f'{name} must be JSON like {{"orders": {{"0": 23, "1": -2}}}}'
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
         return {
             (topic, int(partition)): _int(number)
-            for topic, numbers in found.items()
+            for topic, numbers in parsed.items()
             for partition, number in numbers.items()
         }
     except (ValueError, TypeError, AttributeError) as error:
@@ -305,10 +305,10 @@ class _Values:
     def word(self, name: str, allowed: Sequence[str]) -> str:
         """Return one of a few words, in any case; the first is the default."""
         text = self._texts.get(name.lower(), allowed[0])
-        found = next((word for word in allowed if word.lower() == text.strip().lower()), None)
-        if found is None:
+        allowed_word = next((word for word in allowed if word.lower() == text.strip().lower()), None)
+        if allowed_word is None:
             raise RequestError(f"{name}={text!r}: must be one of {', '.join(allowed)}")
-        return found
+        return allowed_word
 
 
 def as_text(value: Any) -> str:
@@ -326,16 +326,16 @@ def check_names(given: Mapping[str, Any]) -> None:
 
 
 def _check_names(values: _Values) -> None:
-    known = {name.lower(): name for name in _NAMES}
+    names = {name.lower(): name for name in _NAMES}
     ignored = []
     for name in values:
-        if name in known or _OF_SPARK.fullmatch(name):
+        if name in names or _OF_SPARK.fullmatch(name):
             continue
         if _BROKER_ONLY.fullmatch(name):
             ignored.append(name)
             continue
-        close = difflib.get_close_matches(name, known, 1, 0.8)
-        meant = _MEANT.get(name) or (known[close[0]] if close else None)
+        close = difflib.get_close_matches(name, names, 1, 0.8)
+        meant = _MEANT.get(name) or (names[close[0]] if close else None)
         hint = f". Did you mean {meant!r}?" if meant else f"; there are: {', '.join(_NAMES)}"
         raise RequestError(f"unknown option {name!r}{hint}")
     if ignored:
@@ -343,7 +343,7 @@ def _check_names(values: _Values) -> None:
 
 
 def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
-    starting = _bound(values, "starting", LATEST if streaming else EARLIEST)
+    starting = _read_bound(values, "starting", LATEST if streaming else EARLIEST)
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in values:
@@ -351,7 +351,7 @@ def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
         return starting, TO_LATEST
     if starting.kind == "offset" and (starting.default == LATEST or LATEST in starting.of.values()):
         raise RequestError("startingOffsets: a batch read cannot start at latest (-1)")
-    ending = _bound(values, "ending", LATEST)
+    ending = _read_bound(values, "ending", LATEST)
     if ending.kind == "offset" and (ending.default == EARLIEST or EARLIEST in ending.of.values()):
         raise RequestError("endingOffsets: a read cannot end at earliest (-2)")
     if starting.of and ending.of and starting.of.keys() != ending.of.keys():
@@ -364,7 +364,7 @@ def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
     return starting, ending
 
 
-def _bound(values: _Values, end: Literal["starting", "ending"], default: int) -> Bound:
+def _read_bound(values: _Values, end: Literal["starting", "ending"], default: int) -> Bound:
     """Return the start or end. A time for all overrides times by partition, and those override offsets, as in Spark."""
     if f"{end}Timestamp" in values:
         return Bound("time", values.read(f"{end}Timestamp", _moment, 0), {})
@@ -420,10 +420,10 @@ def _topics(text: str) -> tuple[str, ...]:
 
 
 def _strings(text: str, what: str) -> list[str]:
-    found = json.loads(text)
-    if not all(isinstance(item, str) for item in found):
+    items = json.loads(text)
+    if not all(isinstance(item, str) for item in items):
         raise RequestError(f"{what} {text!r}: must be a JSON list of strings")
-    return list(found)
+    return list(items)
 
 
 def _regex(text: str) -> str:
@@ -434,10 +434,10 @@ def _regex(text: str) -> str:
     return text
 
 
-def _assigned(text: str) -> tuple[TopicPartition, ...]:
+def _parse_assigned(text: str) -> tuple[TopicPartition, ...]:
     try:
-        found = json.loads(text)
-        chosen = [(topic, _int(number)) for topic, numbers in found.items() for number in numbers]
+        parsed = json.loads(text)
+        chosen = [(topic, _int(number)) for topic, numbers in parsed.items() for number in numbers]
     except (ValueError, TypeError, AttributeError):
         chosen = []
     if not chosen:
@@ -446,17 +446,17 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    parsed = json.loads(text)
+    if not isinstance(parsed, dict):
         raise ValueError('must be a JSON object, like {"key": "...", "secret": "..."}')
-    return found
+    return parsed
 
 
 def _boolean(text: str) -> bool:
-    found = {"true": True, "false": False}.get(text.lower())
-    if found is None:
+    value = {"true": True, "false": False}.get(text.lower())
+    if value is None:
         raise ValueError("must be true or false")
-    return found
+    return value
 
 
 def _positive(text: str) -> int:

@@ -166,7 +166,7 @@ def _upload(
 
     with upload.opened() as root:
         parts = by_offsets(_parts_of(rows, task))
-        upload.check_free([each[0].name for each in parts], overwrite)
+        upload.check_free([part[0].name for part in parts], overwrite)
         upload.commit_staged(parts, root)
     return placed_at(upload.url, parts)
 
@@ -183,8 +183,8 @@ def _run(rows: Any, task: _Task, schema: pa.Schema) -> list[Any]:
     if "offset" in order:
         order = [name for name in order if name != "timestamp"]
     ordered = rows.repartition("topic", "partition").sortWithinPartitions(*order)
-    found: list[Any] = ordered.mapInArrow(task, from_arrow_schema(schema)).collect()
-    return found
+    answers: list[Any] = ordered.mapInArrow(task, from_arrow_schema(schema)).collect()
+    return answers
 
 
 def _live_partitions(root: str) -> dict[_Key, Partition]:

@@ -47,13 +47,13 @@ _TYPES: dict[pa.DataType, DataType] = {
 
 def columns_of(options: SourceOptions) -> tuple[str, ...]:
     """Return the columns that options select, in order."""
-    known = (*RECORD_COLUMNS, *HEADERS, *METADATA_COLUMNS)
+    selectable = (*RECORD_COLUMNS, *HEADERS, *METADATA_COLUMNS)
     if not options.columns:
         headers = HEADERS if options.include_headers else ()
         return RECORD_COLUMNS + headers + (METADATA_COLUMNS if options.include_metadata else ())
-    odd = [name for name in options.columns if name not in known]
+    odd = [name for name in options.columns if name not in selectable]
     if odd:
-        raise RequestError(f"columns: unknown {', '.join(odd)}; there are: {', '.join(known)}")
+        raise RequestError(f"columns: unknown {', '.join(odd)}; there are: {', '.join(selectable)}")
     return options.columns
 
 
@@ -82,8 +82,8 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 def options_in(schema: StructType) -> dict[str, str]:
     """Return the options that a schema carries."""
-    found: dict[str, str] = json.loads(schema.fields[0].metadata.get(_OPTIONS, "{}")) if schema.fields else {}
-    return found
+    options: dict[str, str] = json.loads(schema.fields[0].metadata.get(_OPTIONS, "{}")) if schema.fields else {}
+    return options
 
 
 def typed_schema(schema: pa.Schema) -> StructType:
@@ -101,16 +101,16 @@ def columns_in(schema: StructType, typed: pa.Schema | None = None) -> tuple[str,
     names = tuple(schema.fieldNames())
     if typed is None:
         columns_of(SourceOptions(columns=names))
-        known = spark_schema(names)
+        expected = spark_schema(names)
     else:
         odd = [name for name in names if name not in typed.names]
         if odd:
             raise RequestError(f"unknown columns {', '.join(odd)}; there are: {', '.join(typed.names)}")
-        known = typed_schema(pa.schema([typed.field(name) for name in names]))
-    for given, ours in zip(schema, known, strict=True):
-        if given.dataType != ours.dataType:
+        expected = typed_schema(pa.schema([typed.field(name) for name in names]))
+    for field, ours in zip(schema, expected, strict=True):
+        if field.dataType != ours.dataType:
             raise RequestError(
-                f"column {given.name} is {ours.dataType.simpleString()}, not {given.dataType.simpleString()}: "
+                f"column {field.name} is {ours.dataType.simpleString()}, not {field.dataType.simpleString()}: "
                 "cast it in the query"
             )
     return names

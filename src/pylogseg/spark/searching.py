@@ -16,7 +16,7 @@ from pylogseg.spark import _compat
 from pylogseg.spark.frames import map_tasks, read_options
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of, spark_schema
-from pylogseg.spark.task import chunks, evened
+from pylogseg.spark.task import chunks, even_out
 
 
 def find_records(
@@ -27,7 +27,7 @@ def find_records(
     names = columns_of(parsed)
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
-        return evened(_matches(chunks(task, parsed, ()), pattern, arrow.schema(names)), parsed)
+        return even_out(_matches(chunks(task, parsed, ()), pattern, arrow.schema(names)), parsed)
 
     return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
 

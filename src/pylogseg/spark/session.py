@@ -30,13 +30,13 @@ def session(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
     try:
-        made = builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:  # of pyspark, py4j or grpc
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         has_java = "JAVA_HOME" in os.environ or shutil.which("java") is not None or master.startswith("sc://")
         remedy = "" if has_java else "; it needs Java: set JAVA_HOME, or put java on the path"
         raise RequestError(f"no session of Spark at {master}: {first}{remedy}") from error
     try:
-        yield made
+        yield spark
     finally:
-        made.stop()
+        spark.stop()

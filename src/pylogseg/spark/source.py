@@ -55,7 +55,7 @@ class PartitionsWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[Any]) -> None:
         """On the driver: put the partitions of the successful attempts in place."""
-        self._staging.commit([each for message in messages for each in message.written], overwrite=self._overwrite)
+        self._staging.commit([file for message in messages for file in message.written], overwrite=self._overwrite)
 
     def abort(self, messages: list[Any]) -> None:
         """On the driver: remove the staging folder."""
@@ -76,17 +76,17 @@ class PylogsegSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that the options select; for a catalog's table they carry the options."""
         kept = for_table(self.options)
-        given = self.options if kept is None else kept
-        check_names(given)
-        options = parse(_of_both(given))
-        typed = typed_source(paths_of(given), options) if options.decoding else None
-        found = spark_schema(columns_of(options)) if typed is None else typed_schema(typed.schema())
-        return found if kept is None else with_options(found, kept)
+        settings = self.options if kept is None else kept
+        check_names(settings)
+        options = parse(_of_both(settings))
+        typed = typed_source(paths_of(settings), options) if options.decoding else None
+        schema = spark_schema(columns_of(options)) if typed is None else typed_schema(typed.schema())
+        return schema if kept is None else with_options(schema, kept)
 
     def reader(self, schema: StructType) -> Any:
-        given = self._given(schema)
-        options = parse(given)
-        paths = paths_of(given)
+        settings = self._merge_options(schema)
+        options = parse(settings)
+        paths = paths_of(settings)
         typed = typed_source(paths, options)
         columns = columns_in(schema, None if typed is None else typed.schema())
         return SegmentReader(paths, options, columns, typed)
@@ -94,11 +94,11 @@ class PylogsegSource(DataSource):
     def streamReader(self, schema: StructType) -> Any:
         from pylogseg.spark.stream import SegmentStreamReader
 
-        given = self._given(schema)
-        paths, options = paths_of(given), parse(given, streaming=True)
-        typed = typed_source(paths, parse(_of_both(given)))
+        settings = self._merge_options(schema)
+        paths, options = paths_of(settings), parse(settings, streaming=True)
+        typed = typed_source(paths, parse(_of_both(settings)))
         columns = columns_in(schema, None if typed is None else typed.schema())
-        is_unsaid = not self._has_path and not any(name.startswith("starting") for name in given)
+        is_unsaid = not self._has_path and not any(name.startswith("starting") for name in settings)
         return SegmentStreamReader(paths, options, columns, typed, warns=is_unsaid)
 
     @property
@@ -106,7 +106,7 @@ class PylogsegSource(DataSource):
         """True if the query names a path; else it reads a table."""
         return any(name.lower() in ("path", "paths") for name in self.options)
 
-    def _given(self, schema: StructType) -> dict[str, str]:
+    def _merge_options(self, schema: StructType) -> dict[str, str]:
         """Return the options of the query, and of its table; a query with its own path reads no table."""
         query = {name.lower(): value for name, value in self.options.items()}
         if self._has_path:

@@ -61,15 +61,15 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the start of a query without a checkpoint."""
         logs = find_logs(self._paths, self._options)
         check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "starting")
-        found = {(log.topic, log.partition): LogEnds(log, self._options).start(self._options.starting) for log in logs}
-        self._reached = found
+        starts = {(log.topic, log.partition): LogEnds(log, self._options).start(self._options.starting) for log in logs}
+        self._reached = starts
         if self._warns:
             _log.warning(
                 "%s: a stream of a table begins at the end of the logs, as one of Kafka's source does; to read what "
                 "there is, name the option startingOffsets='earliest' in the query or in the table",
                 ", ".join(self._paths),
             )
-        return as_offsets(found)
+        return as_offsets(starts)
 
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
         """Return the end of the next batch: the ends of the logs, reduced by the limits.
@@ -88,7 +88,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             if self._waits(sum(max(0, end - first[key]) for key, end in latest.items())):
                 return as_offsets(begun)
-            latest = limited(first, latest, self._options.max_offsets)
+            latest = limit_ends(first, latest, self._options.max_offsets)
         return as_offsets(latest)
 
     def _waits(self, count: int) -> bool:
@@ -119,7 +119,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.path, log.segments, log.log_start_offset, noted.get(log.path), end.offset, OPEN_END
             )
             for loss in losses:
-                self._lost(f"{log.name} ({log.path}) has lost records: {loss}")
+                self._report_loss(f"{log.name} ({log.path}) has lost records: {loss}")
             self._latest[key] = (states[key], max(end.offset, log.log_start_offset))
         return {key: self._latest[key][1] for key in logs}
 
@@ -147,17 +147,17 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = last
         logs = {(log.topic, log.partition): log for log in find_logs(self._paths, self._options)}
         for topic, partition in sorted(first.keys() - last.keys()):
-            self._lost(f"{topic}-{partition} is gone, it was read up to offset {first[topic, partition]}")
+            self._report_loss(f"{topic}-{partition} is gone, it was read up to offset {first[topic, partition]}")
         extents = []
         for key, stop in last.items():
             log = logs.get(key)
             if log is None:
-                self._lost(f"{key[0]}-{key[1]} is gone, it was to be read up to offset {stop}")
+                self._report_loss(f"{key[0]}-{key[1]} is gone, it was to be read up to offset {stop}")
                 continue
             begin = self._begin(log, first.get(key), stop)
             if begin < stop:
                 for loss in known_losses(log.path, log.segments, log.log_start_offset, None, begin, stop):
-                    self._lost(f"{log.name} ({log.path}) has lost records: {loss}")
+                    self._report_loss(f"{log.name} ({log.path}) has lost records: {loss}")
                 extents.append(Extent(log, begin, stop))
         return [InputPartition(task) for task in tasks_of(extents, self._options)]
 
@@ -166,17 +166,17 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name, earliest = f"{log.topic}-{log.partition}", log.log_start_offset
         if asked is None:
             if earliest > 0:
-                self._lost(f"{name} is new and starts at {earliest}: records before that were not read")
+                self._report_loss(f"{name} is new and starts at {earliest}: records before that were not read")
             return earliest
         if stop < asked:
-            self._lost(f"{name} ends at {stop} and was read up to {asked}: truncated, or created again")
+            self._report_loss(f"{name} ends at {stop} and was read up to {asked}: truncated, or created again")
         elif asked < earliest < stop:
-            self._lost(f"{name} starts at {earliest}, records from {asked} on were not read yet")
+            self._report_loss(f"{name} starts at {earliest}, records from {asked} on were not read yet")
         elif asked < stop <= earliest:
-            self._lost(f"{name} starts at {earliest}, records from {asked} to {stop - 1} were not read yet")
+            self._report_loss(f"{name} starts at {earliest}, records from {asked} to {stop - 1} were not read yet")
         return max(asked, earliest)
 
-    def _lost(self, what: str) -> None:
+    def _report_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise RequestError(f"{what}; failOnDataLoss=false continues with what there is")
         _log.warning("%s", what)
@@ -204,7 +204,7 @@ def of_offsets(offsets: Offsets) -> dict[TopicPartition, int]:
     return {(topic, int(partition)): next for topic, of in offsets.items() for partition, next in of.items()}
 
 
-def limited(
+def limit_ends(
     first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
     """Return the ends of a batch of about so many offsets (0: all), shared in proportion to what partitions have left.

@@ -35,18 +35,18 @@ def read_task(
     typed = None if typed is None else typed.of(columns)
     names = columns if typed is None else typed.list_needed_columns()
     times: list[Gap] = []
-    made = evened(arrow.record_batches(chunks(task, options, names), arrow.schema(names), times), options)
+    batches = even_out(arrow.record_batches(chunks(task, options, names), arrow.schema(names), times), options)
     with naming_option():
         # Decoded values may be larger than their bytes.
-        decoded = None if typed is None else (batch.select(list(columns)) for batch in typed.batches(made))
-        yield from made if decoded is None else evened(decoded, options)
+        decoded = None if typed is None else (batch.select(list(columns)) for batch in typed.batches(batches))
+        yield from batches if decoded is None else even_out(decoded, options)
     for gap in joined_times([*times, *(typed.gaps if typed is not None else ())]):
         _log.warning("%s", gap)
     if typed is not None and typed.undecoded:
         _log.warning("%d payloads could not be decoded", typed.undecoded)
 
 
-def evened(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def even_out(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Yield rows in batches of the size that the options say: all rows of tasks leave them by this."""
     return of_even_size(batches, options.batch_rows, options.batch_bytes)
 
@@ -83,11 +83,11 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
 def on_loss(options: SourceOptions) -> Callable[[Range, Gap], None]:
     """Report records that a broker removed since the plan was made: raise, or warn without ``failOnDataLoss``."""
 
-    def lost(part: Range, gap: Gap) -> None:
+    def report_loss(part: Range, gap: Gap) -> None:
         missing = offsets_text(gap.first_offset, gap.next_offset)
         message = f"{missing} of {part.topic}-{part.partition} are gone: {gap.reason}"
         if options.fail_on_data_loss:
             raise StorageError(part.path, "read", f"{message} (failOnDataLoss=false continues without them)")
         _log.warning("%s: %s", part.path, message)
 
-    return lost
+    return report_loss

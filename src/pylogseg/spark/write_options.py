@@ -23,11 +23,11 @@ def parse_write(given: Mapping[str, Any], *, takes_urls: bool = False) -> WriteO
     """Parse the options of a write; names in any case. The path may be a URL if that is said."""
     texts = {str(name).lower(): value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     values = {name: _read(texts, name, make) for name, make in _OPTIONS.items() if name.lower() in texts}
-    known = {name.lower(): name for name in _OPTIONS}
+    names = {name.lower(): name for name in _OPTIONS}
     for name in texts:
-        if name not in known and not _OF_SPARK.fullmatch(name):
-            close = difflib.get_close_matches(name, known, 1, 0.7)
-            meant = f". Did you mean {known[close[0]]!r}?" if close else f"; there are: {', '.join(_OPTIONS)}"
+        if name not in names and not _OF_SPARK.fullmatch(name):
+            close = difflib.get_close_matches(name, names, 1, 0.7)
+            meant = f". Did you mean {names[close[0]]!r}?" if close else f"; there are: {', '.join(_OPTIONS)}"
             raise RequestError(f"unknown option {name!r} for a write{meant}")
     restored = {_FIELDS[name]: values[name] for name in values.keys() & _FIELDS.keys()}
     topic, partitions = values.get("topic", ""), values.get("partitions", 0)
@@ -92,10 +92,10 @@ def _topic(text: str) -> str:
 
 
 def _topic_ids(text: str) -> dict[str, str]:
-    found = json.loads(text)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    ids = json.loads(text)
+    if not isinstance(ids, dict) or not all(isinstance(value, str) for value in ids.values()):
         raise ValueError('must be JSON like {"orders": "qvJxX8QJTdCZPuKqMEMk1w"}')
-    return found
+    return ids
 
 
 _OPTIONS: dict[str, Callable[[str], Any]] = {
