@@ -59,7 +59,7 @@ def test_one_member() -> None:
     assert found["members"] == [{"memberId": me, "groupInstanceId": None, "metadata": b"range"}]
     assert joined(group.sync(0, me, None, 1, {me: b"all"}))["assignment"] == b"all"
     group.heartbeat(1, me, None, 1)
-    assert group.described()["members"][0]["memberAssignment"] == b"all"
+    assert group.describe()["members"][0]["memberAssignment"] == b"all"
     assert group.leave(2, me, None) == me
     assert group.state is GroupState.EMPTY
 

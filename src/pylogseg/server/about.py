@@ -32,19 +32,19 @@ def api_versions(call: Call) -> Values:
 def metadata(call: Call) -> Values:
     asked, catalog = call.values["topics"], call.catalog
     if asked is None or (call.version == 0 and not asked):
-        found = [_topic(call, topic) for topic in catalog.topics.values()]
+        rows = [_topic(call, topic) for topic in catalog.topics.values()]
     else:
         # Java names a topic twice now and then; it is answered once.
-        found = [_asked_topic(call, *each) for each in dict.fromkeys((each["name"], each["topicId"]) for each in asked)]
+        rows = [_asked_topic(call, *pair) for pair in dict.fromkeys((pair["name"], pair["topicId"]) for pair in asked)]
     wants_topics = call.values["includeTopicAuthorizedOperations"]
-    for topic in found:
+    for topic in rows:
         topic["topicAuthorizedOperations"] = call.operations(TOPIC, topic["name"] or "") if wants_topics else _NOT_ASKED
     wants_cluster = call.values["includeClusterAuthorizedOperations"]
     return {
         "brokers": [call.node()],
         "clusterId": catalog.cluster_id,
         "controllerId": catalog.node_id,
-        "topics": found,
+        "topics": rows,
         "clusterAuthorizedOperations": call.operations(CLUSTER) if wants_cluster else _NOT_ASKED,
     }
 
@@ -92,27 +92,27 @@ def _partition(call: Call, topic: Topic, number: int) -> dict[str, Any]:
 def topic_partitions(call: Call) -> Values:
     """Answer DescribeTopicPartitions: topics by name, so many partitions at a time."""
     topics, cursor = call.catalog.topics, call.values["cursor"]
-    names = sorted({each["name"] for each in call.values["topics"]} or topics)
+    names = sorted({topic["name"] for topic in call.values["topics"]} or topics)
     after, first = (cursor["topicName"], cursor["partitionIndex"]) if cursor is not None else ("", 0)
     if first < 0:  # Kafka says it of each topic that was named
         asked = call.values["topics"]
-        return {"topics": [{"errorCode": codes.INVALID_REQUEST, "name": each["name"]} for each in asked]}
+        return {"topics": [{"errorCode": codes.INVALID_REQUEST, "name": row["name"]} for row in asked]}
     left = min(max(1, call.values["responsePartitionLimit"]), _MOST_PARTITIONS)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name in names:
         if name < after:
             continue
         topic = topics.get(name)
         if topic is None:
             may = call.operations(TOPIC, name)
-            found.append({"errorCode": codes.unknown_topic(name).code, "name": name, "topicAuthorizedOperations": may})
+            rows.append({"errorCode": codes.unknown_topic(name).code, "name": name, "topicAuthorizedOperations": may})
             continue
         start = first if name == after else 0
         if left <= 0:
-            return {"topics": found, "nextCursor": {"topicName": name, "partitionIndex": start}}
+            return {"topics": rows, "nextCursor": {"topicName": name, "partitionIndex": start}}
         end = min(topic.count, start + left)
         partitions = [_partition(call, topic, number) for number in range(start, end)]
-        found.append(
+        rows.append(
             {
                 **_topic(call, topic),
                 "partitions": partitions,
@@ -121,8 +121,8 @@ def topic_partitions(call: Call) -> Values:
         )
         left -= end - start
         if end < topic.count:
-            return {"topics": found, "nextCursor": {"topicName": name, "partitionIndex": end}}
-    return {"topics": found}
+            return {"topics": rows, "nextCursor": {"topicName": name, "partitionIndex": end}}
+    return {"topics": rows}
 
 
 def cluster(call: Call) -> Values:
@@ -145,7 +145,7 @@ def cluster(call: Call) -> Values:
 def log_dirs(call: Call) -> Values:
     """Answer DescribeLogDirs, with the sizes of the listing."""
     asked = call.values["topics"]
-    wanted = None if asked is None else {each["topic"]: set(each["partitions"]) for each in asked}
+    wanted = None if asked is None else {topic["topic"]: set(topic["partitions"]) for topic in asked}
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {path: {} for path in call.catalog.log_dirs}
     for served in call.catalog.partitions():
         if wanted is None or served.number in wanted.get(served.topic, ()):
@@ -159,24 +159,24 @@ def fail_log_dirs(call: Call, code: int, text: str | None) -> Values:
 
 
 def _log_dir(call: Call, path: str, topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    found = {"logDir": path, "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
+    fields = {"logDir": path, "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
     if "://" in path:  # an object store has no size: the fields keep -1
-        return found
+        return fields
     try:
         total, usable = call.catalog.logs.usage(path)
     except OSError:
-        return {**found, "errorCode": codes.KAFKA_STORAGE_ERROR}
-    return {**found, "totalBytes": total, "usableBytes": usable}
+        return {**fields, "errorCode": codes.KAFKA_STORAGE_ERROR}
+    return {**fields, "totalBytes": total, "usableBytes": usable}
 
 
 def producers(call: Call) -> Values:
     """Answer DescribeProducers, with all producers that the files know."""
-    found = []
+    topics = []
     for asked in call.values["topics"]:
         topic = call.catalog.topics.get(asked["name"])
         rows = [_producers_of(call, topic, number) for number in asked["partitionIndexes"]]
-        found.append({"name": asked["name"], "partitions": rows})
-    return {"topics": found}
+        topics.append({"name": asked["name"], "partitions": rows})
+    return {"topics": topics}
 
 
 def _producers_of(call: Call, topic: Topic | None, number: int) -> dict[str, Any]:
@@ -187,14 +187,14 @@ def _producers_of(call: Call, topic: Topic | None, number: int) -> dict[str, Any
         return {"partitionIndex": number, "errorCode": error.code, "errorMessage": error.text}
     active = [
         {
-            "producerId": each.producer_id,
-            "producerEpoch": each.producer_epoch,
-            "lastSequence": each.last_sequence,
-            "lastTimestamp": each.last_timestamp,
-            "coordinatorEpoch": each.coordinator_epoch,
-            "currentTxnStartOffset": each.first_txn_offset,
+            "producerId": producer.producer_id,
+            "producerEpoch": producer.producer_epoch,
+            "lastSequence": producer.last_sequence,
+            "lastTimestamp": producer.last_timestamp,
+            "coordinatorEpoch": producer.coordinator_epoch,
+            "currentTxnStartOffset": producer.first_txn_offset,
         }
-        for each in list(log.producers.active.values())
+        for producer in list(log.producers.active.values())
     ]
     call.budget.spend_again((served.topic, number), len(active))
     return {"partitionIndex": number, "activeProducers": active}

@@ -61,7 +61,7 @@ class Acl(NamedTuple):
 
 def acls_of(records: Iterable[Mapping[str, Any]]) -> dict[str, Acl]:
     """Return the ACLs in records of a cluster's metadata, by their ids."""
-    return {each["id"]: Acl(*(each[name] for name in FIELDS)) for each in records}
+    return {record["id"]: Acl(*(record[name] for name in FIELDS)) for record in records}
 
 
 class AclFilter(NamedTuple):
@@ -80,8 +80,8 @@ class AclFilter(NamedTuple):
         numbers = ((self.kind, acl.kind), (self.operation, acl.operation), (self.permission, acl.permission))
         texts = ((self.principal, acl.principal), (self.host, acl.host))
         return (
-            all(wanted in (ANY, found) for wanted, found in numbers)
-            and all(wanted in (None, found) for wanted, found in texts)
+            all(wanted in (ANY, value) for wanted, value in numbers)
+            and all(wanted in (None, value) for wanted, value in texts)
             and self.pattern in (ANY, MATCH, acl.pattern)
             and (self.name is None or self._fits_name(acl, self.name))
         )
@@ -126,15 +126,15 @@ class Acls:
 
     def allow_some(self, who: Who, operation: int, kind: int) -> bool:
         """Return whether there is a resource of a type on which an operation is allowed by ACLs of their own."""
-        found: dict[tuple[int, int], set[str]] = defaultdict(set)
+        names_by_kind: dict[tuple[int, int], set[str]] = defaultdict(set)
         for acl in self.by_id.values():
             if acl.kind == kind and acl.is_for(who) and acl.operation in (operation, ALL):
-                found[acl.permission, acl.pattern].add(acl.name)
-        denied, prefixes = found[DENY, LITERAL], found[DENY, PREFIXED]
+                names_by_kind[acl.permission, acl.pattern].add(acl.name)
+        denied, prefixes = names_by_kind[DENY, LITERAL], names_by_kind[DENY, PREFIXED]
         if _ANYTHING in denied:
             return False
-        names = (found[ALLOW, LITERAL] - denied) | found[ALLOW, PREFIXED]
-        return _ANYTHING in found[ALLOW, LITERAL] or any(not _begins_with(name, prefixes) for name in names)
+        names = (names_by_kind[ALLOW, LITERAL] - denied) | names_by_kind[ALLOW, PREFIXED]
+        return _ANYTHING in names_by_kind[ALLOW, LITERAL] or any(not _begins_with(name, prefixes) for name in names)
 
 
 def _begins_with(name: str, prefixes: Iterable[str]) -> bool:
@@ -154,8 +154,8 @@ class Authorizer:
         """Return whether a client may do something to a resource."""
         if who.principal in self._super_users:
             return True
-        found = self._acls().verdict(who, operation, kind, name)
-        return self._allows_without if found is None else found
+        verdict = self._acls().verdict(who, operation, kind, name)
+        return self._allows_without if verdict is None else verdict
 
     def allows_some(self, who: Who, operation: int, kind: int) -> bool:
         """Return whether a client may do something to any resource of a type."""
@@ -164,4 +164,4 @@ class Authorizer:
 
     def operations(self, who: Who, kind: int, name: str = CLUSTER_NAME) -> int:
         """Return what a client may do to a resource, as bits."""
-        return sum(1 << each for each in OPERATIONS[kind] if self.allows(who, each, kind, name))
+        return sum(1 << operation for operation in OPERATIONS[kind] if self.allows(who, operation, kind, name))

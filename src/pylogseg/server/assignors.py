@@ -12,21 +12,21 @@ Wanted = Mapping[str, set[bytes]]  #: Ids of topics by member.
 
 def uniform(wanted: Wanted, counts: Mapping[bytes, int], before: Mapping[str, set[Part]]) -> dict[str, set[Part]]:
     """Give every member about as many partitions, and leave as many as possible where they were."""
-    found: dict[str, set[Part]] = {member: set() for member in wanted}
+    parts_of: dict[str, set[Part]] = {member: set() for member in wanted}
     taken: set[Part] = set()
     for member in sorted(wanted):
         kept = {part for part in before.get(member, ()) if part[0] in wanted[member] and part[1] < counts[part[0]]}
-        found[member] = kept - taken
-        taken |= found[member]
+        parts_of[member] = kept - taken
+        taken |= parts_of[member]
     for topic in sorted(set().union(*wanted.values())):
         able = sorted(member for member in wanted if topic in wanted[member])
         for number in range(counts[topic]):
             if (topic, number) not in taken:
-                found[min(able, key=lambda member: len(found[member]))].add((topic, number))
+                parts_of[min(able, key=lambda member: len(parts_of[member]))].add((topic, number))
     for _ in range(sum(counts.values())):
-        if not _moved_one(wanted, found):
+        if not _moved_one(wanted, parts_of):
             break
-    return found
+    return parts_of
 
 
 def _moved_one(wanted: Wanted, found: dict[str, set[Part]]) -> bool:
@@ -46,13 +46,13 @@ def _moved_one(wanted: Wanted, found: dict[str, set[Part]]) -> bool:
 
 def ranges(wanted: Wanted, counts: Mapping[bytes, int]) -> dict[str, set[Part]]:
     """Give every member neighbours of each topic, the same numbers of all topics as far as they go."""
-    found: dict[str, set[Part]] = defaultdict(set, {member: set() for member in wanted})
+    parts_of: dict[str, set[Part]] = defaultdict(set, {member: set() for member in wanted})
     for topic in sorted(set().union(*wanted.values())):
         able = sorted(member for member in wanted if topic in wanted[member])
-        each, more = divmod(counts[topic], len(able))
+        share, more = divmod(counts[topic], len(able))
         start = 0
         for i, member in enumerate(able):
-            end = start + each + (i < more)
-            found[member] |= {(topic, number) for number in range(start, end)}
+            end = start + share + (i < more)
+            parts_of[member] |= {(topic, number) for number in range(start, end)}
             start = end
-    return dict(found)
+    return dict(parts_of)

@@ -119,8 +119,8 @@ class ReadOnlyLogs:
 
 def usage_of_disk(log_dir: str) -> tuple[int, int]:
     """Return how large the disk of a folder is, and how much of it is free."""
-    found = shutil.disk_usage(log_dir)
-    return found.total, found.free
+    usage = shutil.disk_usage(log_dir)
+    return usage.total, usage.free
 
 
 class ServedPartition:
@@ -164,7 +164,7 @@ class ServedPartition:
                 if self._error is not None:
                     raise self._error
                 self.close()
-                self._log = self._opened()
+                self._log = self._open_log()
                 self._failure = None
                 return self._log
             except PylogsegError as error:
@@ -172,7 +172,7 @@ class ServedPartition:
                 self._failure = (time.monotonic() + _RETRY_SECONDS, error)
                 raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
 
-    def _opened(self) -> Log:
+    def _open_log(self) -> Log:
         started = time.perf_counter()
         log = self._logs.open(self.found)
         ms = (time.perf_counter() - started) * 1000
@@ -211,8 +211,8 @@ class ServedPartition:
 
     def wake(self) -> None:
         """Wake all that wait for it to grow."""
-        for each in tuple(self.watchers):
-            each.set()
+        for watcher in tuple(self.watchers):
+            watcher.set()
 
     def close_unused(self, before: float) -> bool:
         """Close the log if nobody has asked for it since a moment of the monotonic clock; whether it was closed.
@@ -286,16 +286,16 @@ class Catalog:
             self.notes += _unknown_high_watermarks(disk)
         if view.end_open_transactions:
             self.notes.append("transactions that were open when the copy was made count as aborted")
-        live = [each for each in disk.partitions if each.is_live and each.topic and each.topic != METADATA_TOPIC]
-        self._files = {shown(each.files, each.path): each for each in disk.log_dirs}
+        live = [part for part in disk.partitions if part.is_live and part.topic and part.topic != METADATA_TOPIC]
+        self._files = {shown(log_dir.files, log_dir.path): log_dir for log_dir in disk.log_dirs}
         with uncollected():
             self.show(self._topics(_chosen(live, choice)))
-        known = [self.identity(path) for path in self.log_dirs]
-        self.node_id = next((each.node_id for each in known if each.node_id is not None), 1)
-        self.cluster_id = next((each.cluster_id for each in known if each.cluster_id), None) or _made_up(self.log_dirs)
+        ids = [self.identity(path) for path in self.log_dirs]
+        self.node_id = next((owner.node_id for owner in ids if owner.node_id is not None), 1)
+        self.cluster_id = next((owner.cluster_id for owner in ids if owner.cluster_id), None) or _made_up(self.log_dirs)
         #: Settings by type and name of their resource, from the cluster's metadata.
         self.dynamic: Mapping[tuple[int, str], Mapping[str, str]] = next(
-            (each.configs for each in self.clusters.values()), {}
+            (cluster.configs for cluster in self.clusters.values()), {}
         )
 
     @classmethod
@@ -322,9 +322,9 @@ class Catalog:
             storage_options=storage_options,
             tier=tier,
         )
-        local = [each for each in disk.partitions if isinstance(each.files, LocalFiles)]
-        folders = {each.path for each in disk.log_dirs if isinstance(each.files, LocalFiles)}
-        for folder in sorted(folders | {each.files.split(each.path)[0] for each in local}):
+        local = [partition for partition in disk.partitions if isinstance(partition.files, LocalFiles)]
+        folders = {log_dir.path for log_dir in disk.log_dirs if isinstance(log_dir.files, LocalFiles)}
+        for folder in sorted(folders | {partition.files.split(partition.path)[0] for partition in local}):
             try:
                 check_unlocked(folder)
             except StorageError as error:
@@ -341,13 +341,13 @@ class Catalog:
     @property
     def log_dirs(self) -> list[str]:
         """Folders that hold the partitions that are served."""
-        found = list(self._files)
-        return found or sorted({served.log_dir for served in self.partitions()})
+        paths = list(self._files)
+        return paths or sorted({served.log_dir for served in self.partitions()})
 
     def local_folders(self) -> set[str]:
         """Return the folders of this machine in which nothing may be written."""
-        partitions = [each.path for each in self.disk.partitions if isinstance(each.files, LocalFiles)]
-        return {each.path for each in self.disk.log_dirs if isinstance(each.files, LocalFiles)}.union(partitions)
+        partitions = [partition.path for partition in self.disk.partitions if isinstance(partition.files, LocalFiles)]
+        return {folder.path for folder in self.disk.log_dirs if isinstance(folder.files, LocalFiles)}.union(partitions)
 
     def partitions(self) -> Iterable[ServedPartition]:
         """Yield all partitions that are served, by topic and number."""
@@ -360,8 +360,8 @@ class Catalog:
         """Return a partition; KafkaError if it is not here."""
         served = None if topic is None else topic.partitions.get(number)
         if served is None:
-            known = topic is not None and 0 <= number < topic.count
-            raise KafkaError(codes.NOT_LEADER if known else codes.UNKNOWN_TOPIC_OR_PARTITION)
+            exists = topic is not None and 0 <= number < topic.count
+            raise KafkaError(codes.NOT_LEADER if exists else codes.UNKNOWN_TOPIC_OR_PARTITION)
         return served
 
     def identity(self, log_dir: str) -> BrokerIdentity:
@@ -371,27 +371,27 @@ class Catalog:
             files, folder = (LocalFiles(), log_dir) if of is None else (of.files, of.path)
             path = files.join(folder, FileKind.META_PROPERTIES.value)
             try:
-                found = parse_properties(files.read_all(path), path)
+                meta = parse_properties(files.read_all(path), path)
             except (StorageError, CorruptionError):
-                found = {}
-            node = found.get("node.id") or found.get("broker.id") or ""
-            self._identities[log_dir] = BrokerIdentity(int(node) if node.isdecimal() else None, found.get("cluster.id"))
+                meta = {}
+            node = meta.get("node.id") or meta.get("broker.id") or ""
+            self._identities[log_dir] = BrokerIdentity(int(node) if node.isdecimal() else None, meta.get("cluster.id"))
         return self._identities[log_dir]
 
     # ---- listing ----
 
     def _topics(self, partitions: list[Partition]) -> dict[str, Topic]:
-        found: dict[str, dict[int, list[Partition]]] = defaultdict(lambda: defaultdict(list))
-        for each in partitions:
-            found[each.topic][each.partition].append(each)
-        names = sorted(found)
-        if not any(isinstance(each.files, RemoteFiles) for each in partitions):
-            return {name: self._topic(name, found[name]) for name in names}
+        copies_of: dict[str, dict[int, list[Partition]]] = defaultdict(lambda: defaultdict(list))
+        for partition in partitions:
+            copies_of[partition.topic][partition.partition].append(partition)
+        names = sorted(copies_of)
+        if not any(isinstance(partition.files, RemoteFiles) for partition in partitions):
+            return {name: self._topic(name, copies_of[name]) for name in names}
         from concurrent.futures import ThreadPoolExecutor
 
         # Ids and epochs are in files of their own, each of which takes a round trip.
         with ThreadPoolExecutor(_ROUND_TRIPS) as pool:
-            topics = dict(zip(names, pool.map(self._topic, names, [found[name] for name in names]), strict=True))
+            topics = dict(zip(names, pool.map(self._topic, names, [copies_of[name] for name in names]), strict=True))
             every = [served for topic in topics.values() for served in topic.partitions.values()]
             list(pool.map(ServedPartition.note_epoch, every))
         return topics
@@ -402,10 +402,10 @@ class Catalog:
         }
         first = next(iter(partitions.values()))
         metadata = self.clusters.get(first.log_dir, ClusterMetadata())
-        known = next(
-            filter(None, (readable_topic_id(each.found.files, each.found.path) for each in partitions.values())), None
+        noted_id = next(
+            filter(None, (readable_topic_id(part.found.files, part.found.path) for part in partitions.values())), None
         )
-        topic_id = known or metadata.topic_ids.get(name)
+        topic_id = noted_id or metadata.topic_ids.get(name)
         raw = parse_uuid(topic_id) if topic_id else uuid.uuid5(_NAMESPACE, name).bytes
         same = topic_id is not None and metadata.topic_ids.get(name) == topic_id
         count = 1 + max([*partitions, *(number for key, number in metadata.replicas if same and key == topic_id)])
@@ -416,15 +416,15 @@ class Catalog:
         if len(copies) == 1:
             return copies[0]
         name = f"{copies[0].topic}-{copies[0].partition}"
-        brokers = [self.identity(shown(each.files, each.files.split(each.path)[0])) for each in copies]
+        brokers = [self.identity(shown(copy.files, copy.files.split(copy.path)[0])) for copy in copies]
         if len(set(brokers)) < len(brokers):
             raise RequestError(
-                f"{name} lies in {' and in '.join(each.path for each in copies)}, which one broker cannot have: did a "
+                f"{name} lies in {' and in '.join(copy.path for copy in copies)}, which one broker cannot have: did a "
                 "move end in the middle? Name the log directory that is meant"
             )
         from pylogseg.reading.seek import end_offset
 
-        ends = [(ServedPartition(each, self.logs).leader_epoch, end_offset(each.segments)) for each in copies]
+        ends = [(ServedPartition(copy, self.logs).leader_epoch, end_offset(copy.segments)) for copy in copies]
         epoch, end = max(ends)
         best = copies[ends.index((epoch, end))]
         self.notes.append(f"{name}: of {len(copies)} replicas {best.path} is served (leader epoch {epoch}, end {end})")

@@ -52,10 +52,10 @@ class CommittedOffsets:
     def check(self, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, KafkaError]:
         """Return why offsets cannot be kept, in the place of those that a group has; count those that can."""
         refused: dict[Place, KafkaError] = {}
-        known = self.by_group.get(group_id, {})
-        for place, each in offsets.items():
+        previous = self.by_group.get(group_id, {})
+        for place, committed in offsets.items():
             try:
-                self.charge(each, known.get(place))
+                self.charge(committed, previous.get(place))
             except KafkaError as error:
                 refused[place] = error
         return refused
@@ -78,8 +78,8 @@ class CommittedOffsets:
 
     def _all(self) -> Iterator[Committed]:
         for offsets in (self.by_group, *self._staged.values()):
-            for found in offsets.values():
-                yield from found.values()
+            for committed in offsets.values():
+                yield from committed.values()
 
     def put(self, group_id: str, offsets: Mapping[Place, Committed]) -> None:
         """Keep offsets of a group, which were counted."""
@@ -104,8 +104,8 @@ class CommittedOffsets:
         """Let the offsets of a transaction take effect, or forget them."""
         staged = self._staged.pop(producer_id, {})
         self._size = None
-        for group_id, found in staged.items() if commits else ():
-            self.put(group_id, found)
+        for group_id, committed in staged.items() if commits else ():
+            self.put(group_id, committed)
 
     def unstable(self, group_id: str) -> set[Place]:
         """Return the partitions of which a group has offsets in open transactions."""
@@ -114,9 +114,9 @@ class CommittedOffsets:
     def unstage_topic(self, topic: str) -> None:
         """Forget what open transactions commit of a topic."""
         for staged in self._staged.values():
-            for found in staged.values():
-                for place in [each for each in found if each[0] == topic]:
-                    del found[place]
+            for committed in staged.values():
+                for place in [place for place in committed if place[0] == topic]:
+                    del committed[place]
 
 
 def _size_of(committed: Committed) -> int:

@@ -41,21 +41,21 @@ class _Value(NamedTuple):
 
 
 def describe(call: Call) -> Values:
-    return {"results": [_resource(call, each) for each in call.values["resources"]]}
+    return {"results": [_resource(call, resource) for resource in call.values["resources"]]}
 
 
 def _resource(call: Call, asked: dict[str, Any]) -> dict[str, Any]:
     kind, name, keys = asked["resourceType"], asked["resourceName"], asked["configurationKeys"]
     row = {"resourceType": kind, "resourceName": name}
     try:
-        found = list(of_resource(call, kind, name))
+        rows = list(of_resource(call, kind, name))
     except KafkaError as error:
         return {**row, "errorCode": error.code, "errorMessage": error.text}
-    wanted = [each for each in found if not keys or each["name"] in keys]
+    wanted = [row for row in rows if not keys or row["name"] in keys]
     call.budget.spend_again((kind, name), len(wanted))
     if not call.values["includeSynonyms"]:
-        for each in wanted:
-            each["synonyms"] = ()
+        for value in wanted:
+            value["synonyms"] = ()
     return {**row, "configs": wanted}
 
 
@@ -97,39 +97,39 @@ def _internal(topic: str) -> dict[str, str]:
 
 
 def _rows(call: Call, kind: int, own: Mapping[str, str], source: int) -> Iterator[dict[str, Any]]:
-    known, static = settings(KINDS[kind]), _static(call) if kind == BROKER_RESOURCE else {}
+    definitions, static = settings(KINDS[kind]), _static(call) if kind == BROKER_RESOURCE else {}
     nodes = [(node, call.catalog.dynamic.get((BROKER_RESOURCE, node), {})) for node in (str(call.catalog.node_id), "")]
     others = nodes[1][1] if kind == BROKER_RESOURCE else {}
-    for name in sorted({*known, *own, *static, *others}):
-        found = [_Value(name, own[name], source)] if name in own else []
-        default = known[name].default if name in known else None
+    for name in sorted({*definitions, *own, *static, *others}):
+        values = [_Value(name, own[name], source)] if name in own else []
+        default = definitions[name].default if name in definitions else None
         if kind == TOPIC_RESOURCE:
             above = broker_setting(name) or name
-            found += [
-                _Value(above, each[above], _OF_BROKER if of else _OF_ALL_BROKERS) for of, each in nodes if above in each
+            values += [
+                _Value(above, node[above], _OF_BROKER if of else _OF_ALL_BROKERS) for of, node in nodes if above in node
             ]
         else:
             above = f"group.{name}" if kind == GROUP_RESOURCE else name
-            found += [_Value(name, others[name], _OF_ALL_BROKERS)] if name in others else []
-            found += [_Value(name, static[name], _STATIC)] if name in static else []
-        found += [] if default is None else [_Value(above, default, _DEFAULT)]
-        yield _row(call, kind, name, found)
+            values += [_Value(name, others[name], _OF_ALL_BROKERS)] if name in others else []
+            values += [_Value(name, static[name], _STATIC)] if name in static else []
+        values += [] if default is None else [_Value(above, default, _DEFAULT)]
+        yield _row(call, kind, name, values)
 
 
 def _row(call: Call, kind: int, name: str, values: list[_Value]) -> dict[str, Any]:
-    known = settings(KINDS[kind]).get(name)
+    definition = settings(KINDS[kind]).get(name)
     is_public = name in public_settings(KINDS[kind])
     first = values[0] if values else _Value(name, "", _DEFAULT)
-    is_fixed = kind == BROKER_RESOURCE and (known is None or not known.is_dynamic)
+    is_fixed = kind == BROKER_RESOURCE and (definition is None or not definition.is_dynamic)
     return {
         "name": name,
         "value": first.value if is_public and values else None,
         "readOnly": is_fixed or not call.catalog.logs.is_writable,
         "configSource": first.source,
         "isSensitive": not is_public,
-        "configType": 0 if known is None else 1 + _TYPES.index(known.type),
+        "configType": 0 if definition is None else 1 + _TYPES.index(definition.type),
         "synonyms": [
-            {"name": each.name, "value": each.value if is_public else None, "source": each.source} for each in values
+            {"name": item.name, "value": item.value if is_public else None, "source": item.source} for item in values
         ],
     }
 

@@ -265,26 +265,26 @@ class ClientConnection:
             values, _ = decode(of, header.version, frame, header.end, budget.spend)
         except MalformedRequest as error:
             raise Closing(f"a malformed request: {error}") from None
-        found = self._answered(header, values, budget)
-        if found is None:
+        response = self._run_request(header, values, budget)
+        if response is None:
             # Without acks there is no answer; that the records were refused shows by the end of the connection.
             raise Closing("records were sent without acks, and were refused")
-        if found is not NO_ANSWER:
-            self._send(answer(header.key, header.version, header.correlation, found))
+        if response is not NO_ANSWER:
+            self._send(answer(header.key, header.version, header.correlation, response))
         if self._trace is not None:
-            self._tell(_verdict(of.name, header, values, found, time.perf_counter() - started))
+            self._tell(_verdict(of.name, header, values, response, time.perf_counter() - started))
         if self._ending:
             raise Closing(self._ending)
 
-    def _answered(self, header: Header, values: Values, budget: Budget) -> Values | None:
+    def _run_request(self, header: Header, values: Values, budget: Budget) -> Values | None:
         if header.key in SASL:
             return self._log_in(header, values)
         client = self._client
         who = self._principal()
         call = Call(self._service, header.version, values, client, self._host, who, self._endpoint, self._wait, budget)
         api, before = self._service.table.apis[header.key], self._service.before
-        if before is not None and (found := before(api, call)) is not None:
-            return found
+        if before is not None and (refusal := before(api, call)) is not None:
+            return refusal
         return self._service.answer(api, call)
 
     def _principal(self) -> str:
@@ -415,7 +415,7 @@ def _set_timeouts(socket: sockets.socket, seconds: float) -> None:
 
 def _verdict(name: str, header: Header, asked: Values, found: Values, seconds: float) -> str:
     """Return a line for a request: what it asked about, and the errors in its answer."""
-    topics = [each.get("topic") or each.get("name") or "" for each in asked.get("topics") or () if each]
+    topics = [topic.get("topic") or topic.get("name") or "" for topic in asked.get("topics") or () if topic]
     about_what = ",".join(filter(None, topics[:3])) or asked.get("groupId") or ""
     errors = sorted(_errors(found))
     size = sum(row["records"].size for topic in found.get("responses", ()) for row in topic.get("partitions", ())

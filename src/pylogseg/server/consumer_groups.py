@@ -85,7 +85,7 @@ class Consumer:
         """Bytes that it takes, with what it brought along."""
         beat = self.beat
         texts = (self.id, self.regex or "", beat.instance_id or "", beat.rack or "", beat.client_id, *self.topics)
-        return MEMBER_BYTES + sum(TEXT_BYTES + len(each) for each in texts)
+        return MEMBER_BYTES + sum(TEXT_BYTES + len(text) for text in texts)
 
 
 @dataclass
@@ -102,7 +102,7 @@ class ConsumerGroup:
 
     @property
     def size(self) -> int:
-        return len(self.id) + sum(each.size for each in self.members.values())
+        return len(self.id) + sum(member.size for member in self.members.values())
 
     @property
     def session_s(self) -> float:
@@ -126,12 +126,12 @@ class ConsumerGroup:
         if beat.assignor is not None and beat.assignor not in _ASSIGNORS:
             text = f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {', '.join(_ASSIGNORS)}."
             raise KafkaError(codes.UNSUPPORTED_ASSIGNOR, text)
-        member = self._join(now, beat) if beat.epoch == JOINS else self._known(beat)
+        member = self._join(now, beat) if beat.epoch == JOINS else self._find_member(beat)
         member.alive_until = now + self.session_s
         self._subscribe(member, beat)
-        told = set(member.assigned)
+        before = set(member.assigned)
         self._reconcile(now, member, beat.owned)
-        is_told = beat.is_full or member.assigned != told
+        is_told = beat.is_full or member.assigned != before
         return {
             "memberId": member.id,
             "memberEpoch": member.epoch,
@@ -175,9 +175,9 @@ class ConsumerGroup:
     def _instance(self, instance_id: str | None) -> Consumer | None:
         if instance_id is None:
             return None
-        return next((each for each in self.members.values() if each.beat.instance_id == instance_id), None)
+        return next((member for member in self.members.values() if member.beat.instance_id == instance_id), None)
 
-    def _known(self, beat: Beat) -> Consumer:
+    def _find_member(self, beat: Beat) -> Consumer:
         owner = self._instance(beat.instance_id)
         if owner is not None and owner.id != beat.member_id:
             raise KafkaError(codes.FENCED_INSTANCE_ID)
@@ -217,15 +217,15 @@ class ConsumerGroup:
         self.epoch += self.target != before
 
     def _assign(self) -> None:
-        known = self.topics()
+        topics = self.topics()
         wanted = {}
-        matched = {each: _matching(known, each) for each in {member.regex for member in self.members.values()} if each}
+        matched = {text: _matching(topics, text) for text in {member.regex for member in self.members.values()} if text}
         for member in self.members.values():
-            names = {name for name in member.topics if name in known}
+            names = {name for name in member.topics if name in topics}
             names |= {name for name in matched.get(member.regex or "", set()) if member.may_see(name)}
-            wanted[member.id] = {known[name].id for name in names}
-        counts = {each.id: each.partitions for each in known.values()}
-        votes = Counter(each.assignor for each in self.members.values() if each.assignor is not None)
+            wanted[member.id] = {topics[name].id for name in names}
+        counts = {topic.id: topic.partitions for topic in topics.values()}
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         if votes and votes.most_common(1)[0][0] == "range":
             self.target = ranges(wanted, counts)
         else:
@@ -244,9 +244,9 @@ class ConsumerGroup:
             member.revoke_until = now + member.rebalance_s
             return
         others: set[Part] = set()
-        for each in self.members.values():
-            if each is not member:
-                others |= each.assigned | each.pending
+        for other in self.members.values():
+            if other is not member:
+                others |= other.assigned | other.pending
         member.assigned = target - others
         if member.epoch != self.epoch:
             member.previous, member.epoch = member.epoch, self.epoch
@@ -297,14 +297,14 @@ class ConsumerGroup:
         if not self.members:
             return "Empty"
         done = all(
-            each.epoch == self.epoch and each.assigned == self.target.get(each.id) for each in self.members.values()
+            peer.epoch == self.epoch and peer.assigned == self.target.get(peer.id) for peer in self.members.values()
         )
         return "Stable" if done else "Reconciling"
 
-    def described(self) -> Answer:
+    def describe(self) -> Answer:
         """Return the group as ConsumerGroupDescribe shows it."""
-        names = {known.id: name for name, known in self.topics().items()}
-        votes = Counter(each.assignor for each in self.members.values() if each.assignor is not None)
+        names = {topic.id: name for name, topic in self.topics().items()}
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return {
             "groupId": self.id,
             "groupState": self.state,
@@ -313,19 +313,19 @@ class ConsumerGroup:
             "assignorName": votes.most_common(1)[0][0] if votes else "uniform",
             "members": [
                 {
-                    "memberId": each.id,
-                    "instanceId": each.beat.instance_id,
-                    "rackId": each.beat.rack,
-                    "memberEpoch": each.epoch,
-                    "clientId": each.beat.client_id,
-                    "clientHost": f"/{each.beat.host}",
-                    "subscribedTopicNames": each.topics,
-                    "subscribedTopicRegex": each.regex,
-                    "assignment": {"topicPartitions": rows_of(each.assigned, names)},
-                    "targetAssignment": {"topicPartitions": rows_of(self.target.get(each.id, set()), names)},
+                    "memberId": member.id,
+                    "instanceId": member.beat.instance_id,
+                    "rackId": member.beat.rack,
+                    "memberEpoch": member.epoch,
+                    "clientId": member.beat.client_id,
+                    "clientHost": f"/{member.beat.host}",
+                    "subscribedTopicNames": member.topics,
+                    "subscribedTopicRegex": member.regex,
+                    "assignment": {"topicPartitions": rows_of(member.assigned, names)},
+                    "targetAssignment": {"topicPartitions": rows_of(self.target.get(member.id, set()), names)},
                     "memberType": 1,
                 }
-                for each in self.members.values()
+                for member in self.members.values()
             ],
         }
 

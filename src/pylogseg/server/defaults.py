@@ -34,14 +34,14 @@ def settings(kind: str) -> Mapping[str, Setting]:
 
 def broker_setting(name: str) -> str | None:
     """Return the setting of a broker that is the default of one of a topic."""
-    found: str | None = kafka_table()["SYNONYM"].get(name)
-    return found
+    setting: str | None = kafka_table()["SYNONYM"].get(name)
+    return setting
 
 
 def topic_settings(broker: Mapping[str, str]) -> dict[str, str]:
     """Return which settings of topics those of a broker stand for."""
     names = {of: name for name, of in kafka_table()["SYNONYM"].items()}
-    return {names[each]: value for each, value in broker.items() if each in names}
+    return {names[name]: value for name, value in broker.items() if name in names}
 
 
 def why_invalid(name: str, setting: Setting, value: str) -> str:

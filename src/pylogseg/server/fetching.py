@@ -38,13 +38,13 @@ class PartitionGrowth:
         self._grown = threading.Event()
 
     def __enter__(self) -> PartitionGrowth:
-        for each in self._partitions:
-            each.watchers.add(self._grown)
+        for partition in self._partitions:
+            partition.watchers.add(self._grown)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self._partitions:
-            each.watchers.discard(self._grown)
+        for partition in self._partitions:
+            partition.watchers.discard(self._grown)
 
     def wait(self, seconds: float) -> bool:
         """Wait for so long at most; return whether one has grown since the last call."""
@@ -73,9 +73,9 @@ def fetch(call: Call) -> Values:
         if not call.catalog.logs.is_writable:
             call.wait(until - time.monotonic())  # what was read is what there is
         else:
-            with PartitionGrowth(_watched(call, turn.wanted)) as growth:
+            with PartitionGrowth(_list_watched(call, turn.wanted)) as growth:
                 answers = _grown(call, growth, until, lambda: _read(call, turn.wanted, isolation, limit), least)
-    return {"sessionId": turn.number, **_grouped(call, turn.told(answers))}
+    return {"sessionId": turn.number, **_group_by_topic(call, turn.choose_answers(answers))}
 
 
 def fail_fetch(call: Call, code: int, text: str | None) -> Values:
@@ -91,10 +91,10 @@ def fail_fetch(call: Call, code: int, text: str | None) -> Values:
     }
 
 
-def _watched(call: Call, wanted: list[Wanted]) -> list[ServedPartition]:
-    topics = [(call.topic(each.topic, each.topic_id), each.number) for each in wanted]
-    found = [topic.partitions.get(number) for topic, number in topics if topic is not None]
-    return [each for each in found if each is not None]
+def _list_watched(call: Call, wanted: list[Wanted]) -> list[ServedPartition]:
+    topics = [(call.topic(item.topic, item.topic_id), item.number) for item in wanted]
+    partitions = [topic.partitions.get(number) for topic, number in topics if topic is not None]
+    return [partition for partition in partitions if partition is not None]
 
 
 def _is_enough(answers: list[_Answer], size: int, least: int) -> bool:
@@ -119,14 +119,14 @@ def _read(call: Call, wanted: list[Wanted], isolation: FetchIsolation, limit: in
     """Read partitions in their order. The first that has anything gives one batch at least, whatever its size."""
     answers: list[_Answer] = []
     left, min_one, size = limit, True, 0
-    for each in wanted:
-        row = _one(call, each, isolation, min(max(0, each.max_bytes), left), min_one)
+    for item in wanted:
+        row = _one(call, item, isolation, min(max(0, item.max_bytes), left), min_one)
         records = row["records"]
         if records != b"":
             min_one = False
             size += records.size
             left = max(0, left - records.size)
-        answers.append((each, row))
+        answers.append((item, row))
     return answers, size
 
 
@@ -194,16 +194,16 @@ def _diverging(served: ServedPartition, each: Wanted) -> dict[str, int] | None:
 def _fill(row: dict[str, Any], log: Log, each: Wanted, isolation: FetchIsolation, want: int, min_one: bool) -> None:
     """Find the batches of a partition, and the aborted transactions that reach into them."""
     try:
-        found = log.fetch(each.offset, want, isolation, min_one=min_one, placed=True)
+        chunk = log.fetch(each.offset, want, isolation, min_one=min_one, placed=True)
     except PylogsegError as error:
         raise KafkaError.of(error) from error
-    if found.first_incomplete:  # a part of a batch alone is of no use, and a broker says nothing of transactions then
+    if chunk.first_incomplete:  # a part of a batch alone is of no use, and a broker says nothing of transactions then
         return
-    if found.place is not None:
-        row["records"] = found.place
-    if found.aborted is not None:
+    if chunk.place is not None:
+        row["records"] = chunk.place
+    if chunk.aborted is not None:
         row["abortedTransactions"] = [
-            {"producerId": producer, "firstOffset": offset} for producer, offset in found.aborted
+            {"producerId": producer, "firstOffset": offset} for producer, offset in chunk.aborted
         ]
 
 
@@ -214,13 +214,13 @@ def _name_leader(call: Call, each: Wanted, row: dict[str, Any]) -> None:
         row["currentLeader"] = {"leaderId": call.catalog.node_id, "leaderEpoch": served.leader_epoch}
 
 
-def _grouped(call: Call, answers: list[_Answer]) -> Values:
+def _group_by_topic(call: Call, answers: list[_Answer]) -> Values:
     """Put the answers of neighbours of one topic together."""
     topics: list[dict[str, Any]] = []
-    for each, row in answers:
+    for item, row in answers:
         last = topics[-1] if topics else None
-        if last is None or last["topic"] != each.topic or last["topicId"] != each.topic_id:
-            topics.append(last := {"topic": each.topic, "topicId": each.topic_id, "partitions": []})
+        if last is None or last["topic"] != item.topic or last["topicId"] != item.topic_id:
+            topics.append(last := {"topic": item.topic, "topicId": item.topic_id, "partitions": []})
         last["partitions"].append(row)
     led = call.version >= _LEADERS and any("currentLeader" in row for _, row in answers)
     return {"responses": topics, "nodeEndpoints": [call.node()] if led else []}

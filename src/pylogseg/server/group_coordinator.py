@@ -139,11 +139,11 @@ class GroupCoordinator:
         """Forget a group without members if there are many groups; KafkaError if all have some."""
         if len(self._groups) + len(self._consumers) < MOST_GROUPS:
             return
-        idle = next((name for name, each in self._groups.items() if not each.members and not each.pending), None)
+        idle = next((name for name, group in self._groups.items() if not group.members and not group.pending), None)
         if idle is not None:
             del self._groups[idle]
             return
-        idle = next((name for name, each in self._consumers.items() if not each.members), None)
+        idle = next((name for name, group in self._consumers.items() if not group.members), None)
         if idle is None:
             raise KafkaError(codes.GROUP_MAX_SIZE_REACHED, f"there are {MOST_GROUPS} groups already")
         del self._consumers[idle]
@@ -168,7 +168,7 @@ class GroupCoordinator:
                 self._note_size(group_id)
             return answer
 
-    def waited(
+    def wait_for(
         self,
         group_id: str,
         work: Callable[[ClassicGroup, float], Ticket],
@@ -184,9 +184,9 @@ class GroupCoordinator:
         ticket = self.in_group(group_id, work, make=make)
         self._note_size(group_id)
         try:
-            while (found := self._answer(group_id, ticket)) is None:
+            while (answer := self._answer(group_id, ticket)) is None:
                 look()
-            return found
+            return answer
         except BaseException:
             with contextlib.suppress(KafkaError):
                 self.in_group(group_id, lambda group, now: group.abandon(now, ticket))
@@ -204,15 +204,15 @@ class GroupCoordinator:
 
     def _note_size(self, group_id: str) -> None:
         with self._changed:
-            found = self._groups.get(group_id), self._consumers.get(group_id)
-            self._sizes[group_id] = sum(each.size for each in found if each is not None)
+            kinds = self._groups.get(group_id), self._consumers.get(group_id)
+            self._sizes[group_id] = sum(group.size for group in kinds if group is not None)
             if len(self._sizes) > 2 * MOST_GROUPS:  # of groups that are gone
                 self._count_sizes()
 
     def _count_sizes(self) -> None:
-        self._sizes = {name: each.size for name, each in self._groups.items()}
-        for name, each in self._consumers.items():
-            self._sizes[name] = each.size
+        self._sizes = {name: group.size for name, group in self._groups.items()}
+        for name, group in self._consumers.items():
+            self._sizes[name] = group.size
 
     def _answer(self, group_id: str, ticket: Ticket) -> Answer | None:
         """Wait for an answer, and for the time that makes one; None if there is none for so long."""
@@ -254,17 +254,17 @@ class GroupCoordinator:
             if group is None:
                 return None
             group.tick(self._now())
-            return group.described()
+            return group.describe()
 
-    def described(self, group_id: str) -> Answer | None:
+    def describe(self, group_id: str) -> Answer | None:
         """Return what DescribeGroups shows of a group; one that has offsets alone is empty, None is none."""
         with self._changed:
             group = self._groups.get(group_id)
             if group is None:
-                known = group_id in self._offsets.by_group and group_id not in self._consumers
-                return ClassicGroup(group_id).described() if known else None
+                has_offsets = group_id in self._offsets.by_group and group_id not in self._consumers
+                return ClassicGroup(group_id).describe() if has_offsets else None
             group.tick(self._now())
-            return group.described()
+            return group.describe()
 
     # ---- offsets ----
 
@@ -288,7 +288,7 @@ class GroupCoordinator:
             if self._journal is None and group_id not in self._told and len(self._told) >= MOST_GROUPS:
                 return dict.fromkeys(offsets, KafkaError(codes.GROUP_MAX_SIZE_REACHED))
             refused = self._offsets.check(group_id, offsets)
-            good = {place: each for place, each in offsets.items() if place not in refused}
+            good = {place: committed for place, committed in offsets.items() if place not in refused}
             if not good:
                 return refused
             if self._journal is not None:
@@ -303,7 +303,7 @@ class GroupCoordinator:
             self._offsets.put(group_id, good)
             return refused
 
-    def committed(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> dict[Place, Committed]:
+    def fetch_offsets(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> dict[Place, Committed]:
         """Return the offsets of a group; KafkaError if a member of a group of the new protocol is none any more."""
         with self._changed:
             if epoch >= 0 and group_id in self._consumers:
@@ -337,13 +337,13 @@ class GroupCoordinator:
 
     def forget_topic(self, topic: str) -> None:
         with self._changed:
-            for group_id, found in self._offsets.by_group.items():
-                self._forget(group_id, [place for place in found if place[0] == topic])
+            for group_id, committed in self._offsets.by_group.items():
+                self._forget(group_id, [place for place in committed if place[0] == topic])
             self._offsets.unstage_topic(topic)
 
     def _forget(self, group_id: str, places: Iterable[Place]) -> None:
-        known = self._offsets.by_group.get(group_id, {})
-        gone = [place for place in places if place in known]
+        committed = self._offsets.by_group.get(group_id, {})
+        gone = [place for place in places if place in committed]
         if gone and self._journal is not None:
             self._journal.commit(group_id, dict.fromkeys(gone))
         self._offsets.drop(group_id, gone)
@@ -370,20 +370,20 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: str, places: Iterable[Place]) -> dict[Place, int]:
         """Delete offsets of a group; return the code for each."""
         with self._changed:
-            known = group_id in self._groups or group_id in self._consumers or group_id in self._offsets.by_group
-            if not known:
+            exists = group_id in self._groups or group_id in self._consumers or group_id in self._offsets.by_group
+            if not exists:
                 raise KafkaError(codes.GROUP_ID_NOT_FOUND)
             classic = self._groups.get(group_id)
             if classic is not None and classic.members and classic.protocol_type != "consumer":
                 raise KafkaError(codes.NON_EMPTY_GROUP)
-            subscribed = self._subscribed(group_id)
-            found = {
+            subscribed = self._list_subscribed(group_id)
+            codes_of = {
                 place: codes.GROUP_SUBSCRIBED_TO_TOPIC if place[0] in subscribed else codes.NONE for place in places
             }
-            self._forget(group_id, [place for place, code in found.items() if not code])
-            return found
+            self._forget(group_id, [place for place, code in codes_of.items() if not code])
+            return codes_of
 
-    def _subscribed(self, group_id: str) -> set[str]:
+    def _list_subscribed(self, group_id: str) -> set[str]:
         consumer, classic = self._consumers.get(group_id), self._groups.get(group_id)
         if consumer is not None:
             return {topic for member in consumer.members.values() for topic in member.topics}
@@ -416,16 +416,16 @@ def fields_of(group: ClassicGroup) -> dict[str, Any]:
         "leader": group.leader,
         "members": [
             {
-                "memberId": each.id,
-                "groupInstanceId": each.asked.instance_id,
-                "clientId": each.asked.client_id,
-                "clientHost": f"/{each.asked.host}",
-                "rebalanceTimeout": round(each.asked.rebalance_s * 1000),
-                "sessionTimeout": round(each.asked.session_s * 1000),
-                "subscription": each.metadata(protocol),
-                "assignment": each.assignment,
+                "memberId": member.id,
+                "groupInstanceId": member.asked.instance_id,
+                "clientId": member.asked.client_id,
+                "clientHost": f"/{member.asked.host}",
+                "rebalanceTimeout": round(member.asked.rebalance_s * 1000),
+                "sessionTimeout": round(member.asked.session_s * 1000),
+                "subscription": member.metadata(protocol),
+                "assignment": member.assignment,
             }
-            for each in group.members.values()
+            for member in group.members.values()
         ],
     }
 
@@ -441,30 +441,30 @@ def group_of(group_id: str, fields: Mapping[str, Any], now: float) -> ClassicGro
         protocol=protocol,
         leader=fields["leader"],
     )
-    for each in fields["members"]:
-        session_s = each["sessionTimeout"] / 1000
-        rebalance_s = max(each.get("rebalanceTimeout", -1) / 1000, session_s)
+    for member in fields["members"]:
+        session_s = member["sessionTimeout"] / 1000
+        rebalance_s = max(member.get("rebalanceTimeout", -1) / 1000, session_s)
         asked = Join(
-            each["memberId"],
-            each.get("groupInstanceId"),
-            each["clientId"],
-            each["clientHost"].removeprefix("/"),
+            member["memberId"],
+            member.get("groupInstanceId"),
+            member["clientId"],
+            member["clientHost"].removeprefix("/"),
             session_s,
             rebalance_s,
             kind,
-            ((protocol or "", each["subscription"]),),
+            ((protocol or "", member["subscription"]),),
         )
-        group.members[asked.member_id] = Member(asked.member_id, asked, now + session_s, each["assignment"])
+        group.members[asked.member_id] = Member(asked.member_id, asked, now + session_s, member["assignment"])
     return group
 
 
 def topics_of(metadata: bytes) -> list[str]:
     """Return the topics in a subscription of a consumer, which is the beginning of ConsumerProtocolSubscription."""
-    count, at, found = int.from_bytes(metadata[2:6], "big", signed=True), 6, []
+    count, at, topics = int.from_bytes(metadata[2:6], "big", signed=True), 6, []
     for _ in range(max(0, count)):
         size = int.from_bytes(metadata[at : at + 2], "big")
         if at + 2 + size > len(metadata):
             break
-        found.append(metadata[at + 2 : at + 2 + size].decode("utf-8", "replace"))
+        topics.append(metadata[at + 2 : at + 2 + size].decode("utf-8", "replace"))
         at += 2 + size
-    return found
+    return topics

@@ -20,7 +20,7 @@ _TYPES = (0, 1)
 
 def has_groups(disk: Disk) -> bool:
     """Return whether a disk has a partition of the topic of groups."""
-    return any(each.topic == TOPIC and each.is_live for each in disk.partitions)
+    return any(partition.topic == TOPIC and partition.is_live for partition in disk.partitions)
 
 
 def check_groups(disk: Disk) -> None:
@@ -36,11 +36,11 @@ def group_offsets(disk: Disk) -> Offsets:
     for note in notes:
         _log.warning("%s", printable(note))
     newest: dict[tuple[str, str, int], int] = {}
-    found: Offsets = {}
+    offsets: Offsets = {}
     for _, row in records.rows(_TYPES):
         key = row["group"], row["topic"], row["partition"]
         if row["recordOffset"] >= newest.get(key, -1):
             newest[key] = row["recordOffset"]
             committed = Committed(row["offset"], row.get("leaderEpoch", -1), row["metadata"])
-            found.setdefault(row["group"], {})[row["topic"], row["partition"]] = committed
-    return found
+            offsets.setdefault(row["group"], {})[row["topic"], row["partition"]] = committed
+    return offsets

@@ -26,9 +26,9 @@ _NOT_ASKED = -(2**31)
 
 def find_coordinator(call: Call) -> Values:
     """Answer FindCoordinator: this node, for groups and transactions."""
-    known = call.values["keyType"] in (GROUP, TRANSACTION)
+    is_valid = call.values["keyType"] in (GROUP, TRANSACTION)
     row: dict[str, Any] = {**call.node(), "errorMessage": ""}
-    if not known:
+    if not is_valid:
         row = {"errorCode": codes.INVALID_REQUEST, "nodeId": -1, "host": "", "port": -1, "errorMessage": "only groups"}
     return {**row, "coordinators": [{"key": key, **row} for key in call.values["coordinatorKeys"]]}
 
@@ -54,7 +54,7 @@ def join(call: Call) -> Values:
         session_s,
         rebalance_ms / 1000 if rebalance_ms >= 0 else session_s,
         values["protocolType"],
-        tuple((each["name"], each["metadata"]) for each in values["protocols"]),
+        tuple((protocol["name"], protocol["metadata"]) for protocol in values["protocols"]),
         call.version >= _NEEDS_ID,
         call.version >= _CAN_SKIP,
     )
@@ -63,23 +63,23 @@ def join(call: Call) -> Values:
         call.service.groups.check_room(size_of(asked.protocols))
         call.service.groups.check_session(session_s)
         is_new = asked.member_id == ""
-        found = call.service.groups.waited(
+        response = call.service.groups.wait_for(
             values["groupId"], lambda group, now: group.join(now, asked), lambda: call.wait(0), make=is_new
         )
     except KafkaError as error:
-        found = {"errorCode": error.code, "memberId": asked.member_id}
+        response = {"errorCode": error.code, "memberId": asked.member_id}
     # An error comes without the name of a protocol, which below version 7 is written as an empty one.
-    return {"protocolName": None, **found}
+    return {"protocolName": None, **response}
 
 
 def sync(call: Call) -> Values:
     """Answer SyncGroup, when the leader has assigned."""
     values = call.values
-    assignments = {each["memberId"]: each["assignment"] for each in values["assignments"]}
+    assignments = {assignment["memberId"]: assignment["assignment"] for assignment in values["assignments"]}
     try:
         check_sizes(tuple(assignments.items()))
         call.service.groups.check_room(size_of(tuple(assignments.items())))
-        return call.service.groups.waited(
+        return call.service.groups.wait_for(
             values["groupId"],
             lambda group, now: group.sync(
                 now,
@@ -114,10 +114,10 @@ def leave(call: Call) -> Values:
     several = call.version >= 3
     asked = call.values["members"] if several else [{"memberId": call.values["memberId"], "groupInstanceId": None}]
     rows = []
-    for each in asked:
-        row = {"memberId": each["memberId"], "groupInstanceId": each["groupInstanceId"]}
+    for member in asked:
+        row = {"memberId": member["memberId"], "groupInstanceId": member["groupInstanceId"]}
         try:
-            _leave(call, each["memberId"], each["groupInstanceId"])
+            _leave(call, member["memberId"], member["groupInstanceId"])
         except KafkaError as error:
             row["errorCode"] = error.code
         rows.append(row)
@@ -146,17 +146,17 @@ def commit(call: Call) -> Values:
             error = codes.ILLEGAL_GENERATION
     topics, good, kept = [], dict[Place, Committed](), list[tuple[Place, dict[str, Any]]]()
     for topic in values["topics"]:
-        known = call.topic(topic["name"], topic["topicId"] if call.version >= _BY_ID else NO_ID)
+        target = call.topic(topic["name"], topic["topicId"] if call.version >= _BY_ID else NO_ID)
         missing = codes.UNKNOWN_TOPIC_ID if call.version >= _BY_ID else codes.UNKNOWN_TOPIC_OR_PARTITION
         rows = []
-        for each in topic["partitions"]:
-            number = each["partitionIndex"]
-            row = {"partitionIndex": number, "errorCode": missing if known is None else error}
-            if known is not None and not 0 <= number < known.count:
+        for partition in topic["partitions"]:
+            number = partition["partitionIndex"]
+            row = {"partitionIndex": number, "errorCode": missing if target is None else error}
+            if target is not None and not 0 <= number < target.count:
                 row["errorCode"] = codes.UNKNOWN_TOPIC_OR_PARTITION
-            if known is not None and not row["errorCode"]:
-                good[known.name, number] = committed_of(each)
-                kept.append(((known.name, number), row))
+            if target is not None and not row["errorCode"]:
+                good[target.name, number] = committed_of(partition)
+                kept.append(((target.name, number), row))
             rows.append(row)
         topics.append({"name": topic["name"], "topicId": topic["topicId"], "partitions": rows})
     refusals = groups.commit(group_id, good) if good else {}
@@ -173,7 +173,7 @@ def committed_of(asked: dict[str, Any]) -> Committed:
 def fetch_offsets(call: Call) -> Values:
     values = call.values
     if call.version >= 8:
-        return {"groups": [{"groupId": each["groupId"], **_offsets_of(call, each)} for each in values["groups"]]}
+        return {"groups": [{"groupId": group["groupId"], **_offsets_of(call, group)} for group in values["groups"]]}
     return _offsets_of(call, values)
 
 
@@ -190,34 +190,34 @@ def fail_offsets(call: Call, code: int, text: str | None) -> Values:
 
 def _offsets_of(call: Call, asked: dict[str, Any]) -> Values:
     try:
-        found = call.service.groups.committed(asked["groupId"], asked.get("memberId"), asked.get("memberEpoch", -1))
+        table = call.service.groups.fetch_offsets(asked["groupId"], asked.get("memberId"), asked.get("memberEpoch", -1))
     except KafkaError as refused:
         return {"errorCode": refused.code}
     if asked["topics"] is None:
-        texts = sum(len(each.metadata) for each in found.values())
-        call.budget.spend_again(asked["groupId"], len(found), texts)
+        texts = sum(len(entry.metadata) for entry in table.values())
+        call.budget.spend_again(asked["groupId"], len(table), texts)
         wanted: dict[str, list[int]] = {}
-        for topic, number in sorted(found):
+        for topic, number in sorted(table):
             wanted.setdefault(topic, []).append(number)
         topics = []
         for name, numbers in wanted.items():
-            known = call.catalog.topics.get(name)
-            if known is not None or call.version < _BY_ID:
-                topics.append((name, known.id if known else NO_ID, numbers, codes.NONE))
+            topic_here = call.catalog.topics.get(name)
+            if topic_here is not None or call.version < _BY_ID:
+                topics.append((name, topic_here.id if topic_here else NO_ID, numbers, codes.NONE))
     else:
         topics = []
-        for each in asked["topics"]:
-            known = call.topic(each["name"], each["topicId"]) if call.version >= _BY_ID else None
-            missing = call.version >= _BY_ID and known is None
+        for asked_topic in asked["topics"]:
+            topic_here = call.topic(asked_topic["name"], asked_topic["topicId"]) if call.version >= _BY_ID else None
+            missing = call.version >= _BY_ID and topic_here is None
             error = codes.UNKNOWN_TOPIC_ID if missing else codes.NONE
-            name = known.name if known is not None else each["name"]
-            topics.append((name, each.get("topicId", NO_ID), each["partitionIndexes"], error))
+            name = topic_here.name if topic_here is not None else asked_topic["name"]
+            topics.append((name, asked_topic.get("topicId", NO_ID), asked_topic["partitionIndexes"], error))
     return {
         "topics": [
             {
                 "name": name,
                 "topicId": topic_id,
-                "partitions": [_offset(number, found.get((name, number)), error) for number in numbers],
+                "partitions": [_offset(number, table.get((name, number)), error) for number in numbers],
             }
             for name, topic_id, numbers, error in topics
         ]
@@ -226,12 +226,12 @@ def _offsets_of(call: Call, asked: dict[str, Any]) -> Values:
 
 def _offset(number: int, committed: Committed | None, error: int) -> dict[str, Any]:
     """Return an offset; where there is none, it is -1, which is no error."""
-    found = Committed(-1) if committed is None or error else committed
+    shown = Committed(-1) if committed is None or error else committed
     return {
         "partitionIndex": number,
-        "committedOffset": found.offset,
-        "committedLeaderEpoch": found.epoch,
-        "metadata": found.metadata,
+        "committedOffset": shown.offset,
+        "committedLeaderEpoch": shown.epoch,
+        "metadata": shown.metadata,
         "errorCode": error,
     }
 
@@ -240,18 +240,18 @@ def _offset(number: int, committed: Committed | None, error: int) -> dict[str, A
 
 
 def list_groups(call: Call) -> Values:
-    states = {each.lower() for each in call.values["statesFilter"]}
-    types = {each.lower() for each in call.values["typesFilter"]}
+    states = {word.lower() for word in call.values["statesFilter"]}
+    types = {word.lower() for word in call.values["typesFilter"]}
     return {
         "groups": [
             {
-                "groupId": each.name,
-                "protocolType": each.protocol_type,
-                "groupState": each.state,
-                "groupType": each.kind,
+                "groupId": group.name,
+                "protocolType": group.protocol_type,
+                "groupState": group.state,
+                "groupType": group.kind,
             }
-            for each in call.service.groups.groups()
-            if (not states or each.state.lower() in states) and (not types or each.kind in types)
+            for group in call.service.groups.groups()
+            if (not states or group.state.lower() in states) and (not types or group.kind in types)
         ]
     }
 
@@ -264,14 +264,14 @@ def _operations(call: Call, row: Values) -> int:
 def describe_groups(call: Call) -> Values:
     rows = []
     for group_id in call.values["groups"]:
-        row = call.service.groups.described(group_id)
+        row = call.service.groups.describe(group_id)
         if row is None:
             row = {"groupId": group_id, "groupState": "Dead"}
             if call.version >= 6:
                 row["errorCode"] = codes.GROUP_ID_NOT_FOUND
                 row["errorMessage"] = f"Group {group_id} not found."
         members = row.get("members", ())
-        texts = sum(len(each["memberMetadata"]) + len(each["memberAssignment"]) for each in members)
+        texts = sum(len(member["memberMetadata"]) + len(member["memberAssignment"]) for member in members)
         call.budget.spend_again(group_id, len(members), texts)
         rows.append({**row, "authorizedOperations": _operations(call, row)})
     return {"groups": rows}
@@ -298,7 +298,7 @@ def describe_consumer_groups(call: Call) -> Values:
 def _rows_of(member: dict[str, Any]) -> int:
     """Return how many rows describe a member of a group of the new protocol."""
     topics = [*member["assignment"]["topicPartitions"], *member["targetAssignment"]["topicPartitions"]]
-    return 1 + len(member["subscribedTopicNames"]) + sum(1 + len(each["partitions"]) // 64 for each in topics)
+    return 1 + len(member["subscribedTopicNames"]) + sum(1 + len(topic["partitions"]) // 64 for topic in topics)
 
 
 def consumer_heartbeat(call: Call) -> Values:
@@ -313,7 +313,7 @@ def consumer_heartbeat(call: Call) -> Values:
         None if values["subscribedTopicNames"] is None else tuple(values["subscribedTopicNames"]),
         values["subscribedTopicRegex"],
         values["serverAssignor"],
-        None if owned is None else frozenset((each["topicId"], n) for each in owned for n in each["partitions"]),
+        None if owned is None else frozenset((topic["topicId"], n) for topic in owned for n in topic["partitions"]),
         call.client_id,
         call.host,
     )

@@ -110,8 +110,8 @@ class ClassicGroup:
 
     @property
     def size(self) -> int:
-        pending = sum(TEXT_BYTES + len(each) for each in self.pending)
-        return len(self.id) + pending + sum(each.size for each in self.members.values())
+        pending = sum(TEXT_BYTES + len(member_id) for member_id in self.pending)
+        return len(self.id) + pending + sum(member.size for member in self.members.values())
 
     # ---- joining ----
 
@@ -133,15 +133,15 @@ class ClassicGroup:
         ):
             return self._rejoin(now, member, asked)
         member.alive_until = now + member.asked.session_s
-        return Ticket(self._joined(member))
+        return Ticket(self._answer_join(member))
 
     def _check_protocols(self, asked: Join) -> None:
         if not asked.protocols or not asked.protocol_type:
             raise KafkaError(codes.INCONSISTENT_GROUP_PROTOCOL)
-        others = [each for each in self.members.values() if each.id != asked.member_id]
+        others = [member for member in self.members.values() if member.id != asked.member_id]
         if not others:
             return
-        common = set.intersection(*({name for name, _ in each.asked.protocols} for each in others))
+        common = set.intersection(*({name for name, _ in member.asked.protocols} for member in others))
         if asked.protocol_type != self.protocol_type or common.isdisjoint(name for name, _ in asked.protocols):
             raise KafkaError(codes.INCONSISTENT_GROUP_PROTOCOL)
 
@@ -158,7 +158,7 @@ class ClassicGroup:
         return self._add(now, new_id, asked)
 
     def _by_instance(self, instance_id: str) -> Member | None:
-        return next((each for each in self.members.values() if each.asked.instance_id == instance_id), None)
+        return next((member for member in self.members.values() if member.asked.instance_id == instance_id), None)
 
     def _member(self, member_id: str, instance_id: str | None) -> Member:
         """Return a member; KafkaError if it is none, or somebody else has its instance id."""
@@ -198,7 +198,7 @@ class ClassicGroup:
         same = asked.protocols == old.asked.protocols
         member = Member(new_id, asked, now + asked.session_s, old.assignment)
         # In the place of the old one: the order of members is that of their joining.
-        self.members = {(new_id if key == old.id else key): each for key, each in self.members.items()}
+        self.members = {(new_id if key == old.id else key): member for key, member in self.members.items()}
         self.members[new_id] = member
         if old.id in self.unsynced:
             self.unsynced.discard(old.id)
@@ -209,8 +209,8 @@ class ClassicGroup:
         if self.state is not GroupState.STABLE or not same:
             return self._rejoin(now, member, asked)
         if was_leader and not asked.can_skip:  # so it does not take itself for the leader, and assigns nothing
-            return Ticket({**self._joined(member), "leader": old.id, "members": ()})
-        return Ticket({**self._joined(member), "skipAssignment": was_leader})
+            return Ticket({**self._answer_join(member), "leader": old.id, "members": ()})
+        return Ticket({**self._answer_join(member), "skipAssignment": was_leader})
 
     # ---- rebalances ----
 
@@ -220,13 +220,13 @@ class ClassicGroup:
             self._end_sync(now, member, {"errorCode": codes.REBALANCE_IN_PROGRESS})
         self.unsynced.clear()
         self.state = GroupState.PREPARING
-        self.deadline = now + max((each.asked.rebalance_s for each in self.members.values()), default=0.0)
+        self.deadline = now + max((member.asked.rebalance_s for member in self.members.values()), default=0.0)
 
     def _complete(self, now: float, *, late: bool = False) -> None:
         """End the rebalance if all members have joined."""
         if self.state is not GroupState.PREPARING or now < self.not_before:
             return
-        joined = [each for each in self.members.values() if each.joining is not None]
+        joined = [member for member in self.members.values() if member.joining is not None]
         if not late and (len(joined) < len(self.members) or self.pending):
             return
         self.generation = self.generation % (2**31 - 1) + 1
@@ -234,26 +234,26 @@ class ClassicGroup:
         if not self.members:
             self.state, self.protocol, self.leader = GroupState.EMPTY, None, None
             return
-        if self.leader not in {each.id for each in joined}:
+        if self.leader not in {member.id for member in joined}:
             self.leader = joined[0].id
         self.protocol = self._vote()
         self.state = GroupState.COMPLETING
         self.unsynced = set(self.members)
-        self.deadline = now + max(each.asked.rebalance_s for each in self.members.values())
+        self.deadline = now + max(member.asked.rebalance_s for member in self.members.values())
         for member in joined:
             ticket, member.joining = member.joining, None
             member.alive_until = now + member.asked.session_s
             assert ticket is not None
-            ticket.answer = self._joined(member)
+            ticket.answer = self._answer_join(member)
 
     def _vote(self) -> str:
         """Return the protocol that most members like best, among those that all have."""
-        names = [[name for name, _ in each.asked.protocols] for each in self.members.values()]
+        names = [[name for name, _ in member.asked.protocols] for member in self.members.values()]
         common = set(names[0]).intersection(*names[1:])
-        votes = Counter(next(name for name in each if name in common) for each in names)
+        votes = Counter(next(name for name in choices if name in common) for choices in names)
         return max(votes, key=lambda name: (votes[name], -names[0].index(name)))
 
-    def _joined(self, member: Member) -> Answer:
+    def _answer_join(self, member: Member) -> Answer:
         """Return the answer to a join; only the leader learns who the others are."""
         protocol = self.protocol or ""
         leads = self.leader == member.id
@@ -265,11 +265,11 @@ class ClassicGroup:
             "memberId": member.id,
             "members": [
                 {
-                    "memberId": each.id,
-                    "groupInstanceId": each.asked.instance_id,
-                    "metadata": each.metadata(protocol),
+                    "memberId": other.id,
+                    "groupInstanceId": other.asked.instance_id,
+                    "metadata": other.metadata(protocol),
                 }
-                for each in (self.members.values() if leads else ())
+                for other in (self.members.values() if leads else ())
             ],
         }
 
@@ -286,27 +286,27 @@ class ClassicGroup:
     ) -> Ticket:
         """Take the assignments of the leader, and give a member its own when they are there."""
         self.tick(now)
-        member = self._checked(member_id, instance_id, generation)
-        for given, known in zip(protocol, (self.protocol_type, self.protocol), strict=True):
-            if given is not None and known is not None and given != known:
+        member = self._check_member(member_id, instance_id, generation)
+        for theirs, ours in zip(protocol, (self.protocol_type, self.protocol), strict=True):
+            if theirs is not None and ours is not None and theirs != ours:
                 raise KafkaError(codes.INCONSISTENT_GROUP_PROTOCOL)
         if self.state is GroupState.PREPARING:
             raise KafkaError(codes.REBALANCE_IN_PROGRESS)
         member.alive_until = now + member.asked.session_s
         self.unsynced.discard(member_id)
         if self.state is GroupState.STABLE:
-            return Ticket(self._synced(member))
+            return Ticket(self._answer_sync(member))
         ticket = member.syncing = Ticket()
         if member_id == self.leader:
             self.state = GroupState.STABLE
-            for each in self.members.values():
-                each.assignment = assignments.get(each.id, b"")
-                self._end_sync(now, each, self._synced(each))
+            for other in self.members.values():
+                other.assignment = assignments.get(other.id, b"")
+                self._end_sync(now, other, self._answer_sync(other))
             if not self.unsynced:
                 self.deadline = float("inf")
         return ticket
 
-    def _synced(self, member: Member) -> Answer:
+    def _answer_sync(self, member: Member) -> Answer:
         if not self.unsynced:
             self.deadline = float("inf")
         return {"protocolType": self.protocol_type, "protocolName": self.protocol, "assignment": member.assignment}
@@ -317,7 +317,7 @@ class ClassicGroup:
             ticket.answer = answer
             member.alive_until = now + member.asked.session_s
 
-    def _checked(self, member_id: str, instance_id: str | None, generation: int) -> Member:
+    def _check_member(self, member_id: str, instance_id: str | None, generation: int) -> Member:
         member = self._member(member_id, instance_id)
         if generation != self.generation:
             raise KafkaError(codes.ILLEGAL_GENERATION)
@@ -326,7 +326,7 @@ class ClassicGroup:
     def heartbeat(self, now: float, member_id: str, instance_id: str | None, generation: int) -> None:
         """Note that a member lives; KafkaError tells it to join again."""
         self.tick(now)
-        member = self._checked(member_id, instance_id, generation)
+        member = self._check_member(member_id, instance_id, generation)
         member.alive_until = now + member.asked.session_s
         if self.state is GroupState.PREPARING:
             raise KafkaError(codes.REBALANCE_IN_PROGRESS)
@@ -338,7 +338,7 @@ class ClassicGroup:
             return
         if generation < 0 and not member_id:
             raise KafkaError(codes.UNKNOWN_MEMBER_ID)
-        member = self._checked(member_id, instance_id, generation)
+        member = self._check_member(member_id, instance_id, generation)
         member.alive_until = now + member.asked.session_s
         if self.state is GroupState.COMPLETING:
             raise KafkaError(codes.REBALANCE_IN_PROGRESS)
@@ -383,9 +383,9 @@ class ClassicGroup:
         """Do what time has brought about: drop members that were silent, end what waited long enough."""
         if now >= self.not_before:
             self.not_before = 0.0
-        for member_id in [each for each, until in self.pending.items() if until <= now]:
+        for member_id in [member_id for member_id, until in self.pending.items() if until <= now]:
             del self.pending[member_id]
-        for member in [each for each in self.members.values() if not each.is_waiting and each.alive_until <= now]:
+        for member in [peer for peer in self.members.values() if not peer.is_waiting and peer.alive_until <= now]:
             if member.id in self.members:
                 self._remove(now, member)
         if self.state is GroupState.PREPARING:
@@ -394,7 +394,7 @@ class ClassicGroup:
             else:
                 self._complete(now)
         elif self.unsynced and self.deadline <= now:
-            for member_id in [each for each in self.unsynced if not self.members[each].is_waiting]:
+            for member_id in [member_id for member_id in self.unsynced if not self.members[member_id].is_waiting]:
                 self._remove(now, self.members[member_id])
             self.deadline = float("inf") if self.state is GroupState.STABLE else self.deadline
 
@@ -404,22 +404,22 @@ class ClassicGroup:
         for member in list(self.members.values()):
             if member.joining is None and member.asked.instance_id is None:
                 del self.members[member.id]
-        if self.members and not any(each.joining for each in self.members.values()):
-            self.deadline = now + max(each.asked.rebalance_s for each in self.members.values())
+        if self.members and not any(member.joining for member in self.members.values()):
+            self.deadline = now + max(member.asked.rebalance_s for member in self.members.values())
             return
         self._complete(now, late=True)
 
     def next_time(self) -> float:
         """Return when `tick` has something to do next."""
         times = [self.deadline, *self.pending.values()]
-        times += [each.alive_until for each in self.members.values() if not each.is_waiting]
+        times += [member.alive_until for member in self.members.values() if not member.is_waiting]
         if self.state is GroupState.PREPARING and self.not_before > 0:
             times.append(self.not_before)
         return min(times)
 
     # ---- descriptions ----
 
-    def described(self) -> Answer:
+    def describe(self) -> Answer:
         """Return the group as DescribeGroups shows it."""
         stable = self.state is GroupState.STABLE
         protocol = self.protocol or ""
@@ -430,14 +430,14 @@ class ClassicGroup:
             "protocolData": protocol if stable else "",
             "members": [
                 {
-                    "memberId": each.id,
-                    "groupInstanceId": each.asked.instance_id,
-                    "clientId": each.asked.client_id,
-                    "clientHost": f"/{each.asked.host}",
-                    "memberMetadata": each.metadata(protocol) if stable else b"",
-                    "memberAssignment": each.assignment if stable else b"",
+                    "memberId": member.id,
+                    "groupInstanceId": member.asked.instance_id,
+                    "clientId": member.asked.client_id,
+                    "clientHost": f"/{member.asked.host}",
+                    "memberMetadata": member.metadata(protocol) if stable else b"",
+                    "memberAssignment": member.assignment if stable else b"",
                 }
-                for each in self.members.values()
+                for member in self.members.values()
             ],
         }
 
@@ -448,6 +448,6 @@ def size_of(texts: Sequence[tuple[str, bytes]]) -> int:
 
 def check_sizes(protocols: Sequence[tuple[str, bytes]]) -> None:
     """Refuse names and metadata of a member that are larger than any client sends."""
-    names, data = (sum(map(len, each)) for each in zip(*protocols, strict=True)) if protocols else (0, 0)
+    names, data = (sum(map(len, column)) for column in zip(*protocols, strict=True)) if protocols else (0, 0)
     if names > _MOST_NAME_BYTES or data > MOST_METADATA_BYTES:
         raise KafkaError(codes.INVALID_REQUEST)

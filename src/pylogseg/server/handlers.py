@@ -88,12 +88,12 @@ def _refuse_produce(call: Call) -> Values | None:
                 "topicId": topic["topicId"],
                 "partitionResponses": [
                     {
-                        "index": each["index"],
+                        "index": partition["index"],
                         "errorCode": codes.POLICY_VIOLATION,
                         "baseOffset": -1,
                         "errorMessage": _READ_ONLY,
                     }
-                    for each in topic["partitionData"]
+                    for partition in topic["partitionData"]
                 ],
             }
             for topic in call.values["topicData"]

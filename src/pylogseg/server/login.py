@@ -90,7 +90,7 @@ class Login:
     def token(self, token: bytes) -> bytes:
         """Take a token and return the answer to it; raises `Denied`."""
         assert self._exchange is not None
-        found = self._exchange.step(token)
+        answer = self._exchange.step(token)
         if self._exchange.user is not None:
             self.user, self.state, self._exchange = self._exchange.user, LoginState.DONE, None
-        return found
+        return answer

@@ -21,24 +21,24 @@ def list_offsets(call: Call) -> Values:
     committed = call.values["isolationLevel"] == 1
     counts: dict[tuple[str, int], int] = {}
     for topic in call.values["topics"]:
-        for each in topic["partitions"]:
-            key = topic["name"], each["partitionIndex"]
+        for partition in topic["partitions"]:
+            key = topic["name"], partition["partitionIndex"]
             counts[key] = counts.get(key, 0) + 1
-    found = []
+    topics = []
     for topic in call.values["topics"]:
         rows = []
-        for each in topic["partitions"]:
-            row = {"partitionIndex": each["partitionIndex"]}
+        for partition in topic["partitions"]:
+            row = {"partitionIndex": partition["partitionIndex"]}
             try:
-                if counts[topic["name"], each["partitionIndex"]] > 1:
+                if counts[topic["name"], partition["partitionIndex"]] > 1:
                     raise KafkaError(codes.INVALID_REQUEST)
-                at = _find(call, topic["name"], each, committed)
+                at = _find(call, topic["name"], partition, committed)
                 row |= {"timestamp": at.timestamp, "offset": at.offset, "leaderEpoch": at.leader_epoch}
             except KafkaError as error:
                 row["errorCode"] = error.code
             rows.append(row)
-        found.append({"name": topic["name"], "partitions": rows})
-    return {"topics": found}
+        topics.append({"name": topic["name"], "partitions": rows})
+    return {"topics": topics}
 
 
 def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> FoundOffset:
@@ -52,31 +52,31 @@ def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> Fou
     if timestamp == LATEST:
         return FoundOffset(-1, readable, served.leader_epoch)
     try:
-        found = log.offset_for_time(timestamp)
+        offset = log.offset_for_time(timestamp)
     except PylogsegError as error:
         raise KafkaError.of(error) from error
-    if found is None or ((timestamp >= 0 or timestamp == MAX_TIMESTAMP) and found.offset >= readable):
+    if offset is None or ((timestamp >= 0 or timestamp == MAX_TIMESTAMP) and offset.offset >= readable):
         return _NOTHING
-    if found.leader_epoch < 0 and found.offset == log.log_end_offset:
-        return found._replace(leader_epoch=served.leader_epoch)  # a leader's epoch begins at its end at the latest
-    return found
+    if offset.leader_epoch < 0 and offset.offset == log.log_end_offset:
+        return offset._replace(leader_epoch=served.leader_epoch)  # a leader's epoch begins at its end at the latest
+    return offset
 
 
 def epoch_ends(call: Call) -> Values:
-    found = []
+    topics = []
     for topic in call.values["topics"]:
         rows = []
-        for each in topic["partitions"]:
-            row = {"partition": each["partition"]}
+        for partition in topic["partitions"]:
+            row = {"partition": partition["partition"]}
             try:
-                served = call.catalog.find(call.catalog.topics.get(topic["topic"]), each["partition"])
-                check_epoch(served, each["currentLeaderEpoch"])
-                row["leaderEpoch"], row["endOffset"] = end_of_epoch(served, each["leaderEpoch"])
+                served = call.catalog.find(call.catalog.topics.get(topic["topic"]), partition["partition"])
+                check_epoch(served, partition["currentLeaderEpoch"])
+                row["leaderEpoch"], row["endOffset"] = end_of_epoch(served, partition["leaderEpoch"])
             except KafkaError as error:
                 row["errorCode"] = error.code
             rows.append(row)
-        found.append({"topic": topic["topic"], "partitions": rows})
-    return {"topics": found}
+        topics.append({"topic": topic["topic"], "partitions": rows})
+    return {"topics": topics}
 
 
 def end_of_epoch(served: ServedPartition, epoch: int) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class Overlays:
         # One overlay for each log: their threads change the names that are in it.
         storage = self._sources.of_partition(found)
 
-        def opened() -> Log:
+        def open_log() -> Log:
             return Log.open(
                 Environment(storage, clock or SystemClock(), CollectingScheduler()),
                 place(found.files, found.path),
@@ -68,7 +68,7 @@ class Overlays:
                 producer_expiration_ms=_NEVER_MS,
             )
 
-        log = opened() if self.skipping is None else self.skipping.opened(storage, found.segments, opened)
+        log = open_log() if self.skipping is None else self.skipping.open_log(storage, found.segments, open_log)
         log.update_high_watermark(start.high_watermark if self._view.until_checkpoint else log.log_end_offset)
         if self._view.end_open_transactions:
             self._abort_open(found.name, log)
@@ -92,14 +92,14 @@ class Overlays:
             return start
 
     def _abort_open(self, name: str, log: Log) -> None:
-        found = log.abort_open()
-        if found and name not in self.aborted:
-            first = found[0]
-            count = "1 open transaction counts" if len(found) == 1 else f"{len(found)} open transactions count"
+        aborted = log.abort_open()
+        if aborted and name not in self.aborted:
+            first = aborted[0]
+            count = "1 open transaction counts" if len(aborted) == 1 else f"{len(aborted)} open transactions count"
             where = f"from offset {first.first_offset} on (producer {first.producer_id})"
-            _log.warning("%s: %s as aborted, %s%s", name, count, "the first " if len(found) > 1 else "", where)
-        if found:
-            self.aborted[name] = len(found)
+            _log.warning("%s: %s as aborted, %s%s", name, count, "the first " if len(aborted) > 1 else "", where)
+        if aborted:
+            self.aborted[name] = len(aborted)
 
 
 def _check_there(found: Partition) -> None:

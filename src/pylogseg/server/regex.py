@@ -22,5 +22,5 @@ def check_pattern(pattern: str) -> None:
 def matching(names: Collection[str], pattern: str) -> set[str]:
     """Return the names that match a valid expression as a whole."""
     ordered = sorted(names)
-    found = pc.match_substring_regex(pa.array(ordered, pa.string()), rf"\A(?:{pattern})\z")
-    return {name for name, matches in zip(ordered, found.to_pylist(), strict=True) if matches}
+    matches = pc.match_substring_regex(pa.array(ordered, pa.string()), rf"\A(?:{pattern})\z")
+    return {name for name, matches in zip(ordered, matches.to_pylist(), strict=True) if matches}

@@ -49,12 +49,12 @@ class ScramCredential(NamedTuple):
 
     @classmethod
     def of(cls, mechanism: str, password: bytes, salt: bytes, iterations: int = _ITERATIONS) -> ScramCredential:
-        return cls.salted(
+        return cls.of_salted(
             mechanism, hashlib.pbkdf2_hmac(_HASHES[mechanism], password, salt, iterations), salt, iterations
         )
 
     @classmethod
-    def salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    def of_salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
         """Make it from a password that a client has salted."""
         kind = _HASHES[mechanism]
         client_key = hmac.digest(salted, b"Client Key", kind)
@@ -67,11 +67,11 @@ class ScramCredential(NamedTuple):
 def users_of(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], ScramCredential]:
     """Return the users in records of a cluster's metadata, by mechanism and name."""
     return {
-        (SCRAM[each["mechanism"]], each["name"]): ScramCredential(
-            each["salt"], each["storedKey"], each["serverKey"], each["iterations"]
+        (SCRAM[record["mechanism"]], record["name"]): ScramCredential(
+            record["salt"], record["storedKey"], record["serverKey"], record["iterations"]
         )
-        for each in records
-        if each["mechanism"] in SCRAM
+        for record in records
+        if record["mechanism"] in SCRAM
     }
 
 
@@ -117,16 +117,16 @@ class Users:
         #: The sizes of salts and the iterations of the users of each mechanism.
         self._forms = {
             mechanism: [(16, _ITERATIONS)] * bool(self._passwords)
-            + [(len(each.salt), each.iterations) for (kind, _), each in self._stored.items() if kind == mechanism]
+            + [(len(entry.salt), entry.iterations) for (kind, _), entry in self._stored.items() if kind == mechanism]
             for mechanism in _HASHES
         }
         self._wanted = list(mechanisms)
-        usable = [each for each in MECHANISMS if self._passwords or each == PLAIN or each in kept]
-        for each in self._wanted:
-            if each not in usable:
-                what = "no user can use it" if each in MECHANISMS else f"choose among {', '.join(MECHANISMS)}"
-                raise RequestError(f"mechanism {each!r}: {what}")
-        self.mechanisms = [each for each in usable if not self._wanted or each in self._wanted]
+        usable = [mechanism for mechanism in MECHANISMS if self._passwords or mechanism == PLAIN or mechanism in kept]
+        for choice in self._wanted:
+            if choice not in usable:
+                what = "no user can use it" if choice in MECHANISMS else f"choose among {', '.join(MECHANISMS)}"
+                raise RequestError(f"mechanism {choice!r}: {what}")
+        self.mechanisms = [mechanism for mechanism in usable if not self._wanted or mechanism in self._wanted]
 
     def __repr__(self) -> str:
         return f"Users({len({*self._passwords, *(name for _, name in self._stored)})} users)"
@@ -134,38 +134,38 @@ class Users:
     def take_others(self, others: Callable[[], Mapping[tuple[str, str], ScramCredential]]) -> None:
         """Let users log in that clients make, by SCRAM."""
         self.others = others
-        self.mechanisms = [each for each in MECHANISMS if not self._wanted or each in self._wanted]
+        self.mechanisms = [mechanism for mechanism in MECHANISMS if not self._wanted or mechanism in self._wanted]
 
     def is_fixed(self, name: str) -> bool:
         """Return whether a name is of those that the server was given."""
-        return name in self._passwords or any(name == each for _, each in self._stored)
+        return name in self._passwords or any(name == user for _, user in self._stored)
 
     def _scram(self, mechanism: str, name: str) -> ScramCredential | None:
-        found = self._stored.get((mechanism, name))
-        return self.others().get((mechanism, name)) if found is None and name not in self._passwords else found
+        entry = self._stored.get((mechanism, name))
+        return self.others().get((mechanism, name)) if entry is None and name not in self._passwords else entry
 
     def begin(self, mechanism: str) -> Exchange:
         return _Plain(self) if mechanism == PLAIN else _Scram(self, mechanism)
 
     def has(self, name: str, password: bytes) -> bool:
-        known = self._passwords.get(name)
-        if known is not None:
-            return hmac.compare_digest(known, password)
-        mechanism = next((each for each in _HASHES if (each, name) in self._stored), None)
+        expected = self._passwords.get(name)
+        if expected is not None:
+            return hmac.compare_digest(expected, password)
+        mechanism = next((mechanism for mechanism in _HASHES if (mechanism, name) in self._stored), None)
         if mechanism is None:
             return False
         stored = self._stored[mechanism, name]
-        found = ScramCredential.of(mechanism, password, stored.salt, stored.iterations)
-        return hmac.compare_digest(found.stored_key, stored.stored_key)
+        credential = ScramCredential.of(mechanism, password, stored.salt, stored.iterations)
+        return hmac.compare_digest(credential.stored_key, stored.stored_key)
 
-    def asked(self, mechanism: str, name: str) -> tuple[bytes, int]:
+    def salt_of(self, mechanism: str, name: str) -> tuple[bytes, int]:
         """Return the salt and the iterations that a client is told, after the same work for every name.
 
         A name that is not here is told what one could be told that is.
         """
-        found = self._scram(mechanism, name)
-        if found is not None:
-            return found.salt, found.iterations
+        credential = self._scram(mechanism, name)
+        if credential is not None:
+            return credential.salt, credential.iterations
         drawn = hmac.digest(self._secret, f"{mechanism} {name}".encode(), "sha512")
         others = self.others().items()
         forms = self._forms[mechanism] + [(len(e.salt), e.iterations) for (kind, _), e in others if kind == mechanism]
@@ -173,12 +173,12 @@ class Users:
         size, iterations = (16, _ITERATIONS) if name in self._passwords else forms[drawn[-1] % len(forms)]
         return (drawn * (size // len(drawn) + 1))[:size], iterations
 
-    def stored(self, mechanism: str, name: str) -> ScramCredential:
+    def credential_of(self, mechanism: str, name: str) -> ScramCredential:
         """Return what SCRAM keeps of a user; of one that is not here, something that no password fits."""
-        found = self._scram(mechanism, name)
-        if found is not None:
-            return found
-        salt, iterations = self.asked(mechanism, name)
+        credential = self._scram(mechanism, name)
+        if credential is not None:
+            return credential
+        salt, iterations = self.salt_of(mechanism, name)
         password = self._passwords.get(name)
         if password is not None:
             return ScramCredential.of(mechanism, password, salt, iterations)
@@ -220,10 +220,10 @@ class _Scram:
 
     def step(self, token: bytes) -> bytes:
         if len(token) > _MOST_BYTES:
-            raise self._denied()
+            raise self._deny()
         return self._first(token) if not self._asked else self._last(token)
 
-    def _denied(self) -> Denied:
+    def _deny(self) -> Denied:
         return Denied(
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             f"{self._mechanism}"
@@ -232,35 +232,35 @@ class _Scram:
     def _first(self, token: bytes) -> bytes:
         binding, acts_as, rest = (*token.split(b",", 2), b"", b"")[:3]
         fields = _fields(rest)
-        nonce, name = fields.get(b"r", b""), _unescaped(fields.get(b"n", b""))
+        nonce, name = fields.get(b"r", b""), _unescape(fields.get(b"n", b""))
         if binding not in (b"n", b"y") or not nonce or name is None or b"m" in fields:
-            raise self._denied()
-        if acts_as and (acts_as[:2] != b"a=" or _unescaped(acts_as[2:]) != name):
-            raise self._denied()
+            raise self._deny()
+        if acts_as and (acts_as[:2] != b"a=" or _unescape(acts_as[2:]) != name):
+            raise self._deny()
         self._header = token[: len(token) - len(rest)]
         self._name, self._nonce = name, nonce + base64.b64encode(secrets.token_bytes(24))
-        salt, iterations = self._users.asked(self._mechanism, name)
+        salt, iterations = self._users.salt_of(self._mechanism, name)
         said = b"r=%b,s=%b,i=%d" % (self._nonce, base64.b64encode(salt), iterations)
         self._asked = rest + b"," + said
         return said
 
     def _last(self, token: bytes) -> bytes:
         assert self._name is not None
-        stored, fields = self._users.stored(self._mechanism, self._name), _fields(token)
+        stored, fields = self._users.credential_of(self._mechanism, self._name), _fields(token)
         without, _, proof64 = token.rpartition(b",p=")
         try:
             proof = base64.b64decode(proof64, validate=True)
             header = base64.b64decode(fields.get(b"c", b""), validate=True)
         except binascii.Error:
-            raise self._denied() from None
+            raise self._deny() from None
         signed = self._asked + b"," + without
         signature = hmac.digest(stored.stored_key, signed, self._kind)
         if len(proof) != len(signature) or header != self._header or self.user is not None:
-            raise self._denied()
+            raise self._deny()
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         key_fits = hmac.compare_digest(hashlib.new(self._kind, client_key).digest(), stored.stored_key)
         if not hmac.compare_digest(fields.get(b"r", b""), self._nonce) or not key_fits:
-            raise self._denied()
+            raise self._deny()
         self.user = self._name
         return b"v=" + base64.b64encode(hmac.digest(stored.server_key, signed, self._kind))
 
@@ -270,17 +270,17 @@ def parse_users(text: str, where: str) -> dict[str, str]:
 
     Raises RequestError, with the number of the line, for another line and for a name that comes twice.
     """
-    found: dict[str, str] = {}
+    passwords: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         name, colon, password = line.partition(":")
         if not colon or not name or not password:
             raise RequestError(f"{where}: line {number} is not of the form NAME:PASSWORD")
-        if name in found:
+        if name in passwords:
             raise RequestError(f"{where}: line {number}: there is a user {name!r} already")
-        found[name] = password
-    return found
+        passwords[name] = password
+    return passwords
 
 
 def _parse_stored(name: str, mechanism: str, form: str) -> ScramCredential:
@@ -304,7 +304,7 @@ def _fields(text: bytes) -> dict[bytes, bytes]:
     return {part[:1]: part[2:] for part in text.split(b",") if part[1:2] == b"="}
 
 
-def _unescaped(name: bytes) -> str | None:
+def _unescape(name: bytes) -> str | None:
     text = name.replace(b"=2C", b",")
     if b"=" in text.replace(b"=3D", b"") or not name:
         return None

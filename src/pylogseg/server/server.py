@@ -51,7 +51,7 @@ class Server:
         self._mutex = threading.Lock()
         self._connections: dict[ClientConnection, threading.Thread] = {}
         self._closed, self._threads = threading.Event(), list[threading.Thread]()
-        self._socket = bound(endpoint_of(listen, "listen"))
+        self._socket = bind_socket(endpoint_of(listen, "listen"))
         self.address = Endpoint(*self._socket.getsockname()[:2])
         self._listen()
 
@@ -80,11 +80,11 @@ class Server:
     def _hang_up(self, threads: Sequence[threading.Thread] = ()) -> None:
         """End all connections, and wait for their threads, and for others."""
         with self._mutex:
-            found = list(self._connections.items())
-        for connection, _ in found:
+            connections = list(self._connections.items())
+        for connection, _ in connections:
             connection.hang_up()
         until = time.monotonic() + _STOP_SECONDS
-        for thread in (*threads, *(thread for _, thread in found)):
+        for thread in (*threads, *(thread for _, thread in connections)):
             if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
 
@@ -203,11 +203,11 @@ class Server:
         with self._mutex:
             if len(self._connections) < self._limits.connections:
                 return True
-            outside = [each for each in self._connections if not each.is_in]
+            outside = [connection for connection in self._connections if not connection.is_in]
             if not outside:
                 return False
-            most, _ = Counter(each.host for each in outside).most_common(1)[0]
-            oldest = next(each for each in outside if each.host == most)
+            most, _ = Counter(connection.host for connection in outside).most_common(1)[0]
+            oldest = next(connection for connection in outside if connection.host == most)
             del self._connections[oldest]
         self._service.complaints.add(most, repr(oldest), "closed before its login: others want to connect")
         oldest.hang_up()
@@ -243,16 +243,16 @@ class Server:
                 self._connections.pop(connection, None)
 
 
-def bound(address: Endpoint) -> sockets.socket:
+def bind_socket(address: Endpoint) -> sockets.socket:
     """Return a socket with an address that nobody else has."""
-    found = sockets.socket(sockets.AF_INET6 if ":" in address.host else sockets.AF_INET, sockets.SOCK_STREAM)
+    sock = sockets.socket(sockets.AF_INET6 if ":" in address.host else sockets.AF_INET, sockets.SOCK_STREAM)
     try:
         if os.name != "nt":
-            found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-        found.bind(address)
-        return found
+            sock.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        sock.bind(address)
+        return sock
     except OSError as error:
-        found.close()
+        sock.close()
         raise _notbound(address, error) from None
 
 

@@ -39,27 +39,27 @@ class ClientComplaints:
         self._told: dict[str, dict[str, tuple[float, int]]] = {}
 
     def add(self, host: str, who: str, text: str) -> None:
-        now, text = self._now(), _cut(text)
+        now, text = self._now(), _shorten(text)
         with self._mutex:
-            told = self._told.get(host)
-            if told is None:
+            texts = self._told.get(host)
+            if texts is None:
                 if len(self._told) >= _MOST_HOSTS:
                     del self._told[next(iter(self._told))]
-                told = self._told[host] = {}
-            if text not in told and len(told) >= _MOST_TEXTS:
-                for old in [each for each, (until, _) in told.items() if until <= now and each != _OTHERS]:
-                    del told[old]
-                text = text if len(told) < _MOST_TEXTS else _OTHERS
-            until, count = told.get(text, (0.0, 0))
+                texts = self._told[host] = {}
+            if text not in texts and len(texts) >= _MOST_TEXTS:
+                for old in [line for line, (until, _) in texts.items() if until <= now and line != _OTHERS]:
+                    del texts[old]
+                text = text if len(texts) < _MOST_TEXTS else _OTHERS
+            until, count = texts.get(text, (0.0, 0))
             if now < until:
-                told[text] = until, count + 1
+                texts[text] = until, count + 1
                 return
-            told[text] = now + _AGAIN_SECONDS, 0
+            texts[text] = now + _AGAIN_SECONDS, 0
         more = f" (and {count} times more since the last word of it)" if count else ""
-        self._log.warning("%s: %s%s", _cut(who), text, more)
+        self._log.warning("%s: %s%s", _shorten(who), text, more)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
@@ -176,8 +176,8 @@ class Call(NamedTuple):
 
     def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
         """Return what the client may do to a resource, as bits; of a cluster that it may not describe, none."""
-        found = self.service.operations(self, kind, name)
-        return found if kind != CLUSTER or found & 1 << acls.DESCRIBE else 0
+        allowed = self.service.operations(self, kind, name)
+        return allowed if kind != CLUSTER or allowed & 1 << acls.DESCRIBE else 0
 
     def node(self) -> dict[str, Any]:
         """Return this node, as fields of a node of several answers."""

@@ -67,36 +67,36 @@ class Round:
     def number(self) -> int:
         return NO_SESSION if self.session is None else self.session.number
 
-    def told(self, answers: Iterable[tuple[Wanted, dict[str, Any]]]) -> list[tuple[Wanted, dict[str, Any]]]:
+    def choose_answers(self, answers: Iterable[tuple[Wanted, dict[str, Any]]]) -> list[tuple[Wanted, dict[str, Any]]]:
         """Return the answers that are sent, and remember them; a partition that gave records goes to the end."""
         session = self.session
         if session is None:
             return list(answers)
         with session.mutex:
-            return self._changed(session, answers)
+            return self._choose_changed(session, answers)
 
-    def _changed(
+    def _choose_changed(
         self, session: FetchSession, answers: Iterable[tuple[Wanted, dict[str, Any]]]
     ) -> list[tuple[Wanted, dict[str, Any]]]:
         sent = []
-        for each, row in answers:
+        for item, row in answers:
             has_records = row["records"] != b""
             is_new = (
                 has_records
                 or row["errorCode"] != codes.NONE
-                or row["highWatermark"] != each.high_watermark
-                or row["logStartOffset"] != each.log_start
+                or row["highWatermark"] != item.high_watermark
+                or row["logStartOffset"] != item.log_start
                 or "divergingEpoch" in row
             )
             # After an error the next answer is told in any case: so the client learns that it is over.
-            each.high_watermark = -1 if row["errorCode"] else row["highWatermark"]
-            each.log_start = row["logStartOffset"]
+            item.high_watermark = -1 if row["errorCode"] else row["highWatermark"]
+            item.log_start = row["logStartOffset"]
             if has_records and self.is_incremental:  # when a session begins, the order is that of the request
-                key = _key(each.topic_id, each.topic, each.number)
+                key = _key(item.topic_id, item.topic, item.number)
                 if key in session.wanted:
                     session.wanted.move_to_end(key)
             if is_new or not self.is_incremental:
-                sent.append((each, row))
+                sent.append((item, row))
         return sent
 
 
@@ -168,13 +168,13 @@ class FetchSessions:
                 )
 
     def _change(self, session: FetchSession, values: Values) -> None:
-        for key, each in self._all(values):
-            known = session.wanted.get(key)
-            if known is None:
-                session.wanted[key] = each
+        for key, item in self._all(values):
+            before = session.wanted.get(key)
+            if before is None:
+                session.wanted[key] = item
             else:
-                known.offset, known.max_bytes = each.offset, each.max_bytes
-                known.epoch, known.last_epoch = each.epoch, each.last_epoch
+                before.offset, before.max_bytes = item.offset, item.max_bytes
+                before.epoch, before.last_epoch = item.epoch, item.last_epoch
         for topic in values["forgottenTopicsData"]:
             for number in topic["partitions"]:
                 session.wanted.pop(_key(topic["topicId"], topic["topic"], number), None)
@@ -189,8 +189,8 @@ class FetchSessions:
         number = 0
         while number == NO_SESSION or number in self._sessions:
             number = random.randrange(1, 2**31)
-        found = self._sessions[number] = FetchSession(number, uses_ids, 1, wanted, self._now(), self._mutex)
-        return found
+        session = self._sessions[number] = FetchSession(number, uses_ids, 1, wanted, self._now(), self._mutex)
+        return session
 
     def _make_room(self, size: int) -> bool:
         """Drop a session that was idle for long, or else a smaller one."""

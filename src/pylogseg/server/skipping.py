@@ -65,10 +65,10 @@ class Skipping:
         """Places and bytes of the logs that were opened so far."""
         with self._mutex:
             return DamageLeftOut(
-                sum(each.places for each in self._found.values()), sum(each.size for each in self._found.values())
+                sum(loss.places for loss in self._found.values()), sum(loss.size for loss in self._found.values())
             )
 
-    def opened(self, storage: OverlayStorage, segments: Sequence[Segment], opened: Callable[[], Log]) -> Log:
+    def open_log(self, storage: OverlayStorage, segments: Sequence[Segment], opened: Callable[[], Log]) -> Log:
         """Open a log over a storage, without the damage in its files."""
         self._clean(storage, segments)
         while True:
@@ -89,7 +89,7 @@ class Skipping:
         sizes: list[int] = []
         is_damaged = False
         for segment in segments:
-            ranges, gaps = self._verified(segment)
+            ranges, gaps = self._verify_once(segment)
             sizes.append(sum(end - start for start, end in ranges))
             if not gaps:
                 continue
@@ -98,20 +98,20 @@ class Skipping:
             if damage:  # else it is a torn tail, which opening the log cuts off
                 is_damaged = True
                 self._tell(segment, damage)
-                storage.show(place(segment.files, segment.path), sizes[-1], functools.partial(_joined, ranges))
+                storage.show(place(segment.files, segment.path), sizes[-1], functools.partial(_join_ranges, ranges))
         # A log ends with a batch: consumers would wait for ever for offsets up to the base of an empty segment.
         while is_damaged and len(sizes) > 1 and not sizes[-1]:
             sizes.pop()
             storage.remove(place(segments[len(sizes)].files, segments[len(sizes)].path))
             _remove_indexes(storage, segments[len(sizes)])
 
-    def _verified(self, segment: Segment) -> _Verified:
-        found = self._known.get(segment.path)
-        if found is None:
-            found = _verify(segment)
-            if len(found.ranges) <= _MOST_RANGES:
-                self._known[segment.path] = found
-        return found
+    def _verify_once(self, segment: Segment) -> _Verified:
+        verified = self._known.get(segment.path)
+        if verified is None:
+            verified = _verify(segment)
+            if len(verified.ranges) <= _MOST_RANGES:
+                self._known[segment.path] = verified
+        return verified
 
     def _tell(self, segment: Segment, gaps: list[Gap]) -> None:
         with self._mutex:
@@ -164,11 +164,11 @@ def _runs(positions: list[int], sizes: list[int]) -> list[tuple[int, int]]:
     return [(position, position + size) for position, size in zip(positions, sizes, strict=True)]
 
 
-def _joined(ranges: list[tuple[int, int]], read: Read) -> Read:
+def _join_ranges(ranges: list[tuple[int, int]], read: Read) -> Read:
     """Return a function that reads ranges of a file as if they lay back to back."""
     starts = [0, *accumulate(end - start for start, end in ranges)]
 
-    def joined(path: str, position: int, size: int) -> memoryview:
+    def read_joined(path: str, position: int, size: int) -> memoryview:
         pieces = []
         at = bisect_right(starts, position) - 1
         while size > 0 and at < len(ranges):
@@ -178,4 +178,4 @@ def _joined(ranges: list[tuple[int, int]], read: Read) -> Read:
             position, size, at = position + length, size - length, at + 1
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
-    return joined
+    return read_joined

@@ -29,17 +29,17 @@ class Sources:
     def of_partition(self, found: Partition) -> OverlayStorage:
         if not isinstance(found.files, RemoteFiles):
             return OverlayStorage(mounted(found.files), self._handles)
-        entries = [Entry(each.name, False, each.size, each.modified_ms) for each in found.segments]
-        entries += [Entry(found.files.split(each.path)[1], False, each.size, -1) for each in found.others]
-        return self._listed(found.files, found.path, entries)
+        entries = [Entry(segment.name, False, segment.size, segment.modified_ms) for segment in found.segments]
+        entries += [Entry(found.files.split(file.path)[1], False, file.size, -1) for file in found.others]
+        return self._list_storage(found.files, found.path, entries)
 
     def of_log_dir(self, files: FileSystem, path: str) -> OverlayStorage:
         """Return a storage with the checkpoints of a log directory, and the marker that it was closed cleanly."""
         if not isinstance(files, RemoteFiles):
             return OverlayStorage()
-        return self._listed(files, path, files.list_folder(path))
+        return self._list_storage(files, path, files.list_folder(path))
 
-    def _listed(self, files: RemoteFiles, path: str, entries: list[Entry]) -> OverlayStorage:
+    def _list_storage(self, files: RemoteFiles, path: str, entries: list[Entry]) -> OverlayStorage:
         return OverlayStorage(ListedStorage(files, path, entries, self.cache))
 
     def close(self) -> None:

@@ -39,16 +39,16 @@ def context(cert: _Path, key: _Path | None, ca: _Path | None) -> ssl.SSLContext:
 
     Raises RequestError or StorageError if the files cannot be read, or do not fit together.
     """
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    found.minimum_version = ssl.TLSVersion.TLSv1_2
+    settings = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    settings.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client could ask for new keys again and again, and keep a processor busy.
-    found.options |= ssl.OP_NO_RENEGOTIATION
+    settings.options |= ssl.OP_NO_RENEGOTIATION
     cert = os.fspath(cert)
     key = cert if key is None else os.fspath(key)
     for path in (cert, key):
         _check_file(path)
     try:
-        found.load_cert_chain(cert, key, password=lambda: _refuse_password(key))
+        settings.load_cert_chain(cert, key, password=lambda: _refuse_password(key))
     except ssl.SSLError as error:
         mismatch = error.reason == "KEY_VALUES_MISMATCH"
         fault = "the key is not that of the certificate" if mismatch else f"not usable in TLS ({_reason(error)})"
@@ -57,11 +57,11 @@ def context(cert: _Path, key: _Path | None, ca: _Path | None) -> ssl.SSLContext:
         ca = os.fspath(ca)
         _check_file(ca)
         try:
-            found.load_verify_locations(ca)
+            settings.load_verify_locations(ca)
         except ssl.SSLError as error:
             raise RequestError(f"{ca}: there is no certificate in PEM in it ({_reason(error)})") from None
-        found.verify_mode = ssl.CERT_REQUIRED
-    return found
+        settings.verify_mode = ssl.CERT_REQUIRED
+    return settings
 
 
 def _refuse_password(key: str) -> NoReturn:
@@ -94,16 +94,16 @@ _ATTRIBUTES = {
 }
 
 
-def _distinguished(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
+def _format_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
     """Return the name in a certificate as Kafka has it (RFC 2253): the last part comes first."""
-    parts = ["+".join(f"{_ATTRIBUTES.get(name, name)}={_escaped(value)}" for name, value in part) for part in subject]
+    parts = ["+".join(f"{_ATTRIBUTES.get(name, name)}={_escape(value)}" for name, value in part) for part in subject]
     return ",".join(reversed(parts))
 
 
-def _escaped(value: str) -> str:
-    found = re.sub(r'([,+"\\<>;])', r"\\\1", value)
-    found = f"\\{found}" if found[:1] in ("#", " ") else found
-    return f"{found[:-1]}\\ " if found.endswith(" ") and len(value) > 1 else found
+def _escape(value: str) -> str:
+    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", value)
+    escaped = f"\\{escaped}" if escaped[:1] in ("#", " ") else escaped
+    return f"{escaped[:-1]}\\ " if escaped.endswith(" ") and len(value) > 1 else escaped
 
 
 class Channel:
@@ -132,7 +132,7 @@ class Channel:
             dated = _DATES.get(getattr(error, "verify_code", 0))
             raise RequestError(dated or _REASONS.get(error.reason or "", _reason(error))) from None
         certificate: Any = self.socket.getpeercert() or {}
-        self.peer = _distinguished(certificate.get("subject", ()))
+        self.peer = _format_name(certificate.get("subject", ()))
         cipher = self.socket.cipher()
         return f"{self.socket.version()} {cipher[0] if cipher else ''}"
 

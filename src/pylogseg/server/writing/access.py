@@ -63,7 +63,7 @@ class Asking(NamedTuple):
             return True
         return bool(need.enough and self.may(need.enough, CLUSTER)) or self.may(need.operation, kind, name)
 
-    def refused(self, kind: int, values: Values | None = None) -> Values:
+    def refuse(self, kind: int, values: Values | None = None) -> Values:
         """Return the answer of a request, or of some values of it, that is refused as a whole."""
         call = self.call if values is None else self.call._replace(values={**self.call.values, **values})
         code, text = _ERRORS[kind]
@@ -99,10 +99,10 @@ class AclRights:
 
 def _answer(asking: Asking) -> Values | None:
     api, call = asking.api, asking.call
-    denied = _denied(asking)
+    denied = _find_denied(asking)
     is_silent = call.values.get("acks") == 0
     if denied is not None:
-        return None if is_silent else asking.refused(denied)
+        return None if is_silent else asking.refuse(denied)
     if api.answer_allowed is not None and (answer := api.answer_allowed(asking)) is not None:
         return answer
     refused, left = _without_denied(asking)
@@ -127,7 +127,7 @@ def _answer(asking: Asking) -> Values | None:
 # ---- what is refused ----
 
 
-def _denied(asking: Asking) -> int | None:
+def _find_denied(asking: Asking) -> int | None:
     """Return the type of a resource for whose sake a request is refused; None if it is not."""
     values = asking.call.values
     for need in asking.api.needs:
@@ -140,25 +140,25 @@ def _denied(asking: Asking) -> int | None:
 
 def _without_denied(asking: Asking) -> tuple[list[tuple[str, list[Any]]], Call]:
     """Return the rows of errors, each with its list in the answer, and the request without what was refused."""
-    left, found = asking.call, []
+    left, answers = asking.call, []
     for need in asking.api.needs:
         if not need.answer:
             continue
         kept, refused = [], dict[int, list[Any]]()
         for row in left.values[need.rows] or ():
-            name, kind = _named(left, need, row)
+            name, kind = _name_resource(left, need, row)
             if name is None or not kind or asking.meets(need, name, kind):
                 kept.append(row)
             else:
                 refused.setdefault(kind, []).append(row)
         for kind, some in refused.items():
-            found.append((need.answer, list(asking.refused(kind, {need.rows: some})[need.answer])))
+            answers.append((need.answer, list(asking.refuse(kind, {need.rows: some})[need.answer])))
         if refused:
             left = left._replace(values={**left.values, need.rows: kept})
-    return found, left
+    return answers, left
 
 
-def _named(call: Call, need: Need, row: Any) -> tuple[str | None, int]:
+def _name_resource(call: Call, need: Need, row: Any) -> tuple[str | None, int]:
     """Return the name of the resource that a row is about, None if nobody knows it, and its type."""
     if isinstance(row, str):
         return row, need.kind
@@ -223,7 +223,7 @@ def show_members(asking: Asking, done: Values) -> Values:
 
 
 def _describes_all(asking: Asking, group: dict[str, Any]) -> bool:
-    shares = (share for each in group.get("members", ()) for share in (each["assignment"], each["targetAssignment"]))
+    shares = (share for row in group.get("members", ()) for share in (row["assignment"], row["targetAssignment"]))
     topics = {row["topicName"] for share in shares for row in share["topicPartitions"]}
     return all(asking.may(acls.DESCRIBE, TOPIC, name) for name in topics)
 
@@ -236,7 +236,7 @@ def fetch_offsets(asking: Asking) -> Values:
     call = asking.call
     if call.version < _MANY_GROUPS:
         if not asking.may(acls.DESCRIBE, GROUP, call.values["groupId"]):
-            return asking.refused(GROUP)
+            return asking.refuse(GROUP)
         values, errors = _readable(asking, call.values)
         return _with_topics(asking, asking.api.handler(call._replace(values=values)) or {}, errors)
     kept, denied = [], []
@@ -248,14 +248,14 @@ def fetch_offsets(asking: Asking) -> Values:
     left = call._replace(values={**call.values, "groups": [group for group, _ in kept]})
     done = asking.api.handler(left) or {}
     rows = [_with_topics(asking, row, errors) for row, (_, errors) in zip(done["groups"], kept, strict=True)]
-    return {"groups": [*rows, *asking.refused(GROUP, {"groups": denied})["groups"]]}
+    return {"groups": [*rows, *asking.refuse(GROUP, {"groups": denied})["groups"]]}
 
 
 def _readable(asking: Asking, group: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return what may be asked of a group, and the topics with errors."""
     need, kept, errors = need_topics(acls.DESCRIBE), [], []
     for row in group["topics"] or ():
-        name, kind = _named(asking.call, need, row)
+        name, kind = _name_resource(asking.call, need, row)
         if name is None or asking.may(acls.DESCRIBE, kind, name):
             kept.append(row)
         else:

@@ -27,7 +27,7 @@ from pylogseg.server.acls import (
 )
 from pylogseg.server.sasl import ITERATIONS, SCRAM, ScramCredential
 from pylogseg.server.service import Call, Disconnected
-from pylogseg.server.writing.admin import tried
+from pylogseg.server.writing.admin import try_row
 from pylogseg.server.writing.writer import writing_of
 
 #: So many are kept, of each kind: each costs memory, and the file that keeps them is written anew at each change.
@@ -47,9 +47,9 @@ def _check_known(numbers: list[int]) -> None:
 
 
 def _filter_of(asked: dict[str, Any]) -> AclFilter:
-    found = AclFilter(*(asked[name] for name in _FILTER))
-    _check_known([found.kind, found.pattern, found.operation, found.permission])
-    return found
+    wanted = AclFilter(*(asked[name] for name in _FILTER))
+    _check_known([wanted.kind, wanted.pattern, wanted.operation, wanted.permission])
+    return wanted
 
 
 def _is_known(wanted: AclFilter) -> bool:
@@ -70,14 +70,14 @@ def describe_acls(call: Call) -> Values:
     if call.service.rights is None:
         return {**_NO_ACLS, "errorMessage": "No Authorizer is configured on the broker"}
     wanted = _filter_of(call.values)
-    found: dict[tuple[int, str, int], list[Acl]] = {}
+    by_resource: dict[tuple[int, str, int], list[Acl]] = {}
     for _, acl in writing_of(call).topics.acls.fitting(wanted) if _is_known(wanted) else ():
-        found.setdefault(acl[:3], []).append(acl)
-    call.budget.spend(sum(1 + len(rows) for rows in found.values()))
+        by_resource.setdefault(acl[:3], []).append(acl)
+    call.budget.spend(sum(1 + len(rows) for rows in by_resource.values()))
     return {
         "resources": [
             {"resourceType": kind, "resourceName": name, "patternType": pattern, "acls": [*map(_entry, rows)]}
-            for (kind, name, pattern), rows in found.items()
+            for (kind, name, pattern), rows in by_resource.items()
         ]
     }
 
@@ -86,14 +86,14 @@ def create_acls(call: Call) -> Values:
     asked = call.values["creations"]
     if call.service.rights is None:
         return {"results": [_NO_ACLS for _ in asked]}
-    made = [
-        Acl(each["resourceType"], each["resourceName"], each["resourcePatternType"], *(each[name] for name in _ENTRY))
-        for each in asked
+    acls = [
+        Acl(row["resourceType"], row["resourceName"], row["resourcePatternType"], *(row[name] for name in _ENTRY))
+        for row in asked
     ]
-    for acl in made:
+    for acl in acls:
         _check_known([acl.kind, acl.pattern, acl.operation, acl.permission])
-    rows = [tried({}, functools.partial(_check, acl)) for acl in made]
-    good = [acl for acl, row in zip(made, rows, strict=True) if not row.get("errorCode")]
+    rows = [try_row({}, functools.partial(_check, acl)) for acl in acls]
+    good = [acl for acl, row in zip(acls, rows, strict=True) if not row.get("errorCode")]
     try:
         writing_of(call).topics.set_access(lambda acls, users: (_with(acls, good), dict(users)))
     except KafkaError as error:
@@ -103,11 +103,11 @@ def create_acls(call: Call) -> Values:
 
 
 def _with(acls: Acls, made: list[Acl]) -> Acls:
-    known = set(acls.by_id.values())
-    new = [acl for acl in dict.fromkeys(made) if acl not in known]
-    if len(known) + len(new) > MOST_ACLS:
-        raise KafkaError(codes.POLICY_VIOLATION, f"there are {len(known)} ACLs already, of {MOST_ACLS} at most")
-    if sum(map(_size, (*known, *new))) > MOST_BYTES:
+    present = set(acls.by_id.values())
+    new = [acl for acl in dict.fromkeys(made) if acl not in present]
+    if len(present) + len(new) > MOST_ACLS:
+        raise KafkaError(codes.POLICY_VIOLATION, f"there are {len(present)} ACLs already, of {MOST_ACLS} at most")
+    if sum(map(_size, (*present, *new))) > MOST_BYTES:
         raise KafkaError(codes.POLICY_VIOLATION, f"ACLs of more than {MOST_BYTES >> 20} MiB are not kept here")
     return Acls({**acls.by_id, **{format_uuid(uuid.uuid4().bytes): acl for acl in new}})
 
@@ -148,13 +148,13 @@ def delete_acls(call: Call) -> Values:
     asked = call.values["filters"]
     if call.service.rights is None:
         return {"filterResults": [_NO_ACLS for _ in asked]}
-    wanted = [_filter_of(each) for each in asked]
+    wanted = [_filter_of(row) for row in asked]
     rows: list[dict[str, Any]] = []
 
     def without(acls: Acls, users: Any) -> Any:
-        found = [_found(call, acls, each) for each in wanted]
-        rows[:] = [*map(_deleted, found)]
-        gone = {number for each in found for number in each or ()}
+        matches = [_find_acls(call, acls, one) for one in wanted]
+        rows[:] = [*map(_show_deleted, matches)]
+        gone = {number for one in matches for number in one or ()}
         return Acls({number: acl for number, acl in acls.by_id.items() if number not in gone}), dict(users)
 
     try:
@@ -164,16 +164,16 @@ def delete_acls(call: Call) -> Values:
     return {"filterResults": rows}
 
 
-def _found(call: Call, acls: Acls, wanted: AclFilter) -> dict[str, Acl] | None:
+def _find_acls(call: Call, acls: Acls, wanted: AclFilter) -> dict[str, Acl] | None:
     call.budget.spend(1 + len(acls.by_id) // 256)  # each looks at all
     if not _is_known(wanted):
         return None
-    found = dict(acls.fitting(wanted))
-    call.budget.spend(len(found))
-    return found
+    matches = dict(acls.fitting(wanted))
+    call.budget.spend(len(matches))
+    return matches
 
 
-def _deleted(found: dict[str, Acl] | None) -> dict[str, Any]:
+def _show_deleted(found: dict[str, Acl] | None) -> dict[str, Any]:
     if found is None:
         return {"errorCode": codes.INVALID_REQUEST, "errorMessage": "Unknown patternFilter."}
     return {
@@ -189,7 +189,7 @@ def _deleted(found: dict[str, Acl] | None) -> dict[str, Any]:
 
 def describe_users(call: Call) -> Values:
     users = writing_of(call).topics.users
-    asked = Counter(each["name"] for each in call.values["users"] or ())
+    asked = Counter(user["name"] for user in call.values["users"] or ())
     by_name: dict[str, list[dict[str, int]]] = {}
     for number, mechanism in SCRAM.items():
         for (kind, name), stored in users.items():
@@ -197,7 +197,7 @@ def describe_users(call: Call) -> Values:
                 by_name.setdefault(name, []).append({"mechanism": number, "iterations": stored.iterations})
     names = asked or Counter(by_name)
     call.budget.spend(len(names))
-    return {"results": [_described(name, by_name.get(name), asked[name] > 1) for name in sorted(names)]}
+    return {"results": [_describe_user(name, by_name.get(name), asked[name] > 1) for name in sorted(names)]}
 
 
 def fail_descriptions(call: Call, code: int, text: str | None) -> Values:
@@ -205,7 +205,7 @@ def fail_descriptions(call: Call, code: int, text: str | None) -> Values:
     return {"results": [{"user": "", "errorCode": code, "errorMessage": text} for _ in call.values["users"] or ()]}
 
 
-def _described(name: str, found: list[dict[str, int]] | None, is_double: bool) -> dict[str, Any]:
+def _describe_user(name: str, found: list[dict[str, int]] | None, is_double: bool) -> dict[str, Any]:
     if is_double:
         text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
         return {"user": name, "errorCode": codes.DUPLICATE_RESOURCE, "errorMessage": text}
@@ -218,18 +218,18 @@ def _described(name: str, found: list[dict[str, int]] | None, is_double: bool) -
 def alter_users(call: Call) -> Values:
     """Answer AlterUserScramCredentials: what a password was made into is kept, never the password."""
     asked = [*call.values["deletions"], *call.values["upsertions"]]
-    names = Counter(each["name"] for each in asked)
+    names = Counter(user["name"] for user in asked)
     rows: dict[str, dict[str, Any]] = {}
 
-    def changed(acls: Acls, users: Any) -> Any:
+    def change(acls: Acls, users: Any) -> Any:
         left = dict(users)
-        for each in asked:
-            name = each["name"]
-            rows[name] = tried({"user": name}, functools.partial(_alter, call, each, names, left))
+        for user in asked:
+            name = user["name"]
+            rows[name] = try_row({"user": name}, functools.partial(_alter, call, user, names, left))
         return acls, left
 
     try:
-        writing_of(call).topics.set_access(changed)
+        writing_of(call).topics.set_access(change)
     except KafkaError as error:
         failed = {"errorCode": error.code, "errorMessage": error.text}
         return {"results": [{"user": name, **failed} for name in names]}
@@ -245,7 +245,7 @@ def _alter(
     call: Call, asked: dict[str, Any], names: Counter[str], users: dict[tuple[str, str], ScramCredential]
 ) -> None:
     name, mechanism = asked["name"], SCRAM.get(asked["mechanism"])
-    given = call.service.guard.users
+    fixed = call.service.guard.users
     if names[name] > 1:
         raise KafkaError(codes.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
     if not name:
@@ -259,7 +259,7 @@ def _alter(
     if asked["iterations"] not in ITERATIONS:
         few = "few" if asked["iterations"] < ITERATIONS.start else "many"
         raise KafkaError(codes.UNACCEPTABLE_CREDENTIAL, f"Too {few} iterations")
-    if given is not None and given.is_fixed(name):
+    if fixed is not None and fixed.is_fixed(name):
         text = f"{name} is a user that the server was given: change it there (--users)"
         raise KafkaError(codes.UNACCEPTABLE_CREDENTIAL, text)
     salted, salt = bytes(asked["saltedPassword"]), bytes(asked["salt"])
@@ -268,4 +268,4 @@ def _alter(
         raise KafkaError(codes.UNACCEPTABLE_CREDENTIAL, text)
     if len(users) >= MOST_USERS and (mechanism, name) not in users:
         raise KafkaError(codes.POLICY_VIOLATION, f"there are {MOST_USERS} users already, which are all that may be")
-    users[mechanism, name] = ScramCredential.salted(mechanism, salted, salt, asked["iterations"])
+    users[mechanism, name] = ScramCredential.of_salted(mechanism, salted, salt, asked["iterations"])

@@ -28,7 +28,7 @@ def metadata(call: Call) -> Values:
     """Answer Metadata; topics that are asked for come into being if the client allows it."""
     catalog = call.catalog
     if catalog.defaults.auto_create and call.values["allowAutoTopicCreation"]:
-        names = dict.fromkeys(each["name"] for each in call.values["topics"] or ())
+        names = dict.fromkeys(topic["name"] for topic in call.values["topics"] or ())
         missing = [name for name in names if name and name not in catalog.topics and name not in INTERNAL]
         if missing:
             _make(writing_of(call).topics, missing[:_MOST_AT_ONCE])  # the client asks again for the others
@@ -43,7 +43,7 @@ def _make(topics: Topics, names: list[str]) -> None:
                 topics.make(name)
 
 
-def tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+def try_row(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
     """Return a row of an answer, with what the work adds, or with its error."""
     try:
         return {**row, "errorMessage": None, **(work() or {})}
@@ -55,12 +55,12 @@ def tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dic
 
 
 def create_topics(call: Call) -> Values:
-    names = Counter(each["name"] for each in call.values["topics"])
+    names = Counter(topic["name"] for topic in call.values["topics"])
     rows = []
     try:
         with writing_of(call).topics.together():
             for asked in call.values["topics"]:
-                rows.append(tried({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
+                rows.append(try_row({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
     except KafkaError as error:  # of the disk: none of them is there
         rows = [
             row if row.get("errorCode") else {**row, "errorCode": error.code, "errorMessage": error.text}
@@ -73,7 +73,7 @@ def _create(call: Call, asked: dict[str, Any], names: Counter[str]) -> dict[str,
     name = asked["name"]
     if names[name] > 1:
         raise KafkaError(codes.INVALID_REQUEST, f"Duplicate topic name: {name}")
-    settings = {each["name"]: each["value"] for each in asked["configs"]}
+    settings = {entry["name"]: entry["value"] for entry in asked["configs"]}
     empty = [key for key, value in settings.items() if value is None]
     if empty:
         raise KafkaError(codes.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
@@ -91,8 +91,8 @@ def _count(call: Call, asked: dict[str, Any]) -> int:
         return count
     if count != -1 or asked["replicationFactor"] != -1:
         raise KafkaError(codes.INVALID_REQUEST, "an assignment says how many partitions and replicas there are")
-    numbers = sorted(each["partitionIndex"] for each in asked["assignments"])
-    _check_replicas(call, [each["brokerIds"] for each in asked["assignments"]])
+    numbers = sorted(assignment["partitionIndex"] for assignment in asked["assignments"])
+    _check_replicas(call, [assignment["brokerIds"] for assignment in asked["assignments"]])
     if numbers != list(range(len(numbers))):
         raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} are not 0 to {len(numbers) - 1}")
     return len(numbers)
@@ -109,7 +109,7 @@ def _why_not(factor: int) -> str:
 
 def _check_replicas(call: Call, replicas: Iterable[Any]) -> None:
     here = call.catalog.node_id
-    if any(list(each) != [here] for each in replicas):
+    if any(list(brokers) != [here] for brokers in replicas):
         raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"a partition can be on broker {here} only")
 
 
@@ -117,15 +117,15 @@ def delete_topics(call: Call) -> Values:
     by_id = call.version >= _DELETE_BY_ID
     asked = call.values["topics"] if by_id else [{"name": name} for name in call.values["topicNames"]]
     rows = []
-    for each in asked:
-        name, topic_id = each["name"], each.get("topicId", bytes(16))
+    for entry in asked:
+        name, topic_id = entry["name"], entry.get("topicId", bytes(16))
         topic = call.topic(name, topic_id)
         row = {
             "name": topic.name if topic is not None else name,
             "topicId": topic.id if topic is not None else topic_id,
         }
         missing = codes.UNKNOWN_TOPIC_OR_PARTITION if name is not None else codes.UNKNOWN_TOPIC_ID
-        rows.append(tried(row, functools.partial(_delete, call, topic, missing)))
+        rows.append(try_row(row, functools.partial(_delete, call, topic, missing)))
     return {"responses": rows}
 
 
@@ -141,7 +141,7 @@ def _delete(call: Call, topic: Topic | None, missing: int) -> None:
 def create_partitions(call: Call) -> Values:
     rows = []
     for asked in call.values["topics"]:
-        rows.append(tried({"name": asked["name"]}, functools.partial(_add_partitions, call, asked)))
+        rows.append(try_row({"name": asked["name"]}, functools.partial(_add_partitions, call, asked)))
     return {"results": rows}
 
 
@@ -150,7 +150,7 @@ def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
     if topic is None:
         raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     if asked["assignments"] is not None:
-        replicas = [each["brokerIds"] for each in asked["assignments"]]
+        replicas = [assignment["brokerIds"] for assignment in asked["assignments"]]
         if len(replicas) != asked["count"] - topic.count:
             raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"{len(replicas)} assignments for the new partitions")
         _check_replicas(call, replicas)
@@ -163,12 +163,12 @@ def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
 def delete_records(call: Call) -> Values:
     """Answer DeleteRecords; of a partition that is there several times the last offset counts, as in Kafka."""
     asked = {
-        (topic["name"], each["partitionIndex"]): each for topic in call.values["topics"] for each in topic["partitions"]
+        (topic["name"], part["partitionIndex"]): part for topic in call.values["topics"] for part in topic["partitions"]
     }
-    found: dict[str, list[dict[str, Any]]] = {}
-    for (name, _), each in asked.items():
-        found.setdefault(name, []).append(_delete_records(call, name, each))
-    return {"topics": [{"name": name, "partitions": rows} for name, rows in found.items()]}
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for (name, _), part in asked.items():
+        by_topic.setdefault(name, []).append(_delete_records(call, name, part))
+    return {"topics": [{"name": name, "partitions": rows} for name, rows in by_topic.items()]}
 
 
 def _delete_records(call: Call, name: str, asked: dict[str, Any]) -> dict[str, Any]:
@@ -200,13 +200,13 @@ def delete_groups(call: Call) -> Values:
 
 def delete_offsets(call: Call) -> Values:
     places = [
-        (topic["name"], each["partitionIndex"]) for topic in call.values["topics"] for each in topic["partitions"]
+        (topic["name"], part["partitionIndex"]) for topic in call.values["topics"] for part in topic["partitions"]
     ]
     try:
         verdicts = call.service.groups.delete_offsets(call.values["groupId"], places)
     except KafkaError as error:
         return {"errorCode": error.code}
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_topic: dict[str, list[dict[str, Any]]] = {}
     for (topic, number), code in verdicts.items():
-        found.setdefault(topic, []).append({"partitionIndex": number, "errorCode": code})
-    return {"topics": [{"name": name, "partitions": rows} for name, rows in found.items()]}
+        by_topic.setdefault(topic, []).append({"partitionIndex": number, "errorCode": code})
+    return {"topics": [{"name": name, "partitions": rows} for name, rows in by_topic.items()]}

@@ -12,7 +12,7 @@ from pylogseg.format.messages.wire import Values
 from pylogseg.server.configs import KINDS, check_node
 from pylogseg.server.defaults import settings, why_invalid
 from pylogseg.server.service import Call
-from pylogseg.server.writing.admin import tried
+from pylogseg.server.writing.admin import try_row
 from pylogseg.server.writing.writer import writing_of
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
@@ -23,18 +23,18 @@ _Change = Callable[[int, dict[str, Any], Mapping[str, str]], dict[str, str]]
 
 def alter(call: Call) -> Values:
     """Answer AlterConfigs: settings that are not named go back to their defaults."""
-    return _altered(call, lambda _, asked, __: {each["name"]: _given(each) for each in asked["configs"]})
+    return _alter_all(call, lambda _, asked, __: {entry["name"]: _value_of(entry) for entry in asked["configs"]})
 
 
 def alter_in_part(call: Call) -> Values:
-    return _altered(call, _changed)
+    return _alter_all(call, _change_some)
 
 
-def _altered(call: Call, change: _Change) -> Values:
+def _alter_all(call: Call, change: _Change) -> Values:
     rows = []
     for asked in call.values["resources"]:
         row = {"resourceType": asked["resourceType"], "resourceName": asked["resourceName"]}
-        rows.append(tried(row, functools.partial(_alter, call, asked, change)))
+        rows.append(try_row(row, functools.partial(_alter, call, asked, change)))
     return {"responses": rows}
 
 
@@ -56,51 +56,51 @@ def _alter(call: Call, asked: dict[str, Any], change: _Change) -> None:
     if kind != BROKER_RESOURCE and not name:
         raise KafkaError(codes.INVALID_REQUEST, f"Default {KINDS[kind].lower()} resources are not allowed.")
     before = call.catalog.dynamic.get((kind, name), {})
-    found = change(kind, asked, before)
-    _check(kind, {key: value for key, value in found.items() if before.get(key) != value})
-    topics.set_dynamic((kind, name), found, dry=dry)
+    settings_after = change(kind, asked, before)
+    _check(kind, {key: value for key, value in settings_after.items() if before.get(key) != value})
+    topics.set_dynamic((kind, name), settings_after, dry=dry)
 
 
-def _given(each: dict[str, Any]) -> str:
+def _value_of(each: dict[str, Any]) -> str:
     if each["value"] is None:
         raise KafkaError(codes.INVALID_REQUEST, f"Null value not supported for : {each['name']}")
     return str(each["value"])
 
 
-def _changed(kind: int, asked: dict[str, Any], own: Mapping[str, str]) -> dict[str, str]:
-    found, known = dict(own), settings(KINDS[kind])
-    for each in asked["configs"]:
-        name, operation = each["name"], each["configOperation"]
+def _change_some(kind: int, asked: dict[str, Any], own: Mapping[str, str]) -> dict[str, str]:
+    values, definitions = dict(own), settings(KINDS[kind])
+    for entry in asked["configs"]:
+        name, operation = entry["name"], entry["configOperation"]
         if operation == _DELETE:
-            found.pop(name, None)
+            values.pop(name, None)
         elif operation == _SET:
-            found[name] = _given(each)
+            values[name] = _value_of(entry)
         elif operation in (_APPEND, _SUBTRACT):
             word = "APPEND" if operation == _APPEND else "SUBTRACT"
-            if name not in known or known[name].type != "LIST":
+            if name not in definitions or definitions[name].type != "LIST":
                 raise KafkaError(codes.INVALID_CONFIG, f"Can't {word} to key {name} because its type is not LIST.")
-            items = [item for item in (found.get(name) or known[name].default or "").split(",") if item]
-            given = _given(each).split(",")
-            kept = [item for item in items if item not in given]
-            found[name] = ",".join(items + [item for item in given if item not in items] if word == "APPEND" else kept)
+            items = [item for item in (values.get(name) or definitions[name].default or "").split(",") if item]
+            extra = _value_of(entry).split(",")
+            kept = [item for item in items if item not in extra]
+            values[name] = ",".join(items + [item for item in extra if item not in items] if word == "APPEND" else kept)
         else:
             raise KafkaError(codes.INVALID_REQUEST, f"operation {operation} on {name}: there are 0 to 3")
-    return found
+    return values
 
 
 def _check(kind: int, changed: Mapping[str, str]) -> None:
     """Raise KafkaError for what cannot be set, of all resources but topics."""
-    known = settings(KINDS[kind])
+    definitions = settings(KINDS[kind])
     if kind == BROKER_RESOURCE:
-        fixed = sorted(name for name in changed if name in known and not known[name].is_dynamic)
+        fixed = sorted(name for name in changed if name in definitions and not definitions[name].is_dynamic)
         if fixed:
             raise KafkaError(codes.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     for name, value in changed.items():
-        if name not in known and kind != BROKER_RESOURCE:
+        if name not in definitions and kind != BROKER_RESOURCE:
             code = codes.INVALID_CONFIG if kind == GROUP_RESOURCE else codes.INVALID_REQUEST
             text = "client metrics configuration" if kind == METRICS_RESOURCE else "group config name"
             raise KafkaError(code, f"Unknown {text}: {name}")
-        why = why_invalid(name, known[name], value) if name in known else ""
+        why = why_invalid(name, definitions[name], value) if name in definitions else ""
         if why:
             raise KafkaError(codes.INVALID_CONFIG if kind == GROUP_RESOURCE else codes.INVALID_REQUEST, why)
         if kind == GROUP_RESOURCE:

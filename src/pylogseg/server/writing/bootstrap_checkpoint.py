@@ -73,28 +73,28 @@ class BootstrapContents:
 
 def read_kept(data: bytes, path: str) -> BootstrapContents:
     """Return what is in the file; CorruptionError if it is damaged."""
-    found = BootstrapContents(features={})
+    contents = BootstrapContents(features={})
     by_id: dict[str, KeptTopic] = {}
     for name, version, fields in _records(data, path):
         if name == "TopicRecord":
-            kept = found.topics[fields["name"]] = KeptTopic(fields["name"], fields["topicId"])
+            kept = contents.topics[fields["name"]] = KeptTopic(fields["name"], fields["topicId"])
             by_id[kept.topic_id] = kept
         elif name == "PartitionRecord" and fields["topicId"] in by_id:
             kept = by_id[fields["topicId"]]
             kept.count += 1
             kept.epochs[fields["partitionId"]] = fields["leaderEpoch"]
         elif name == "ConfigRecord":
-            _read_setting(found, fields)
+            _read_setting(contents, fields)
         elif name == "AccessControlEntryRecord":
-            found.acls |= acls_of([fields])
+            contents.acls |= acls_of([fields])
         elif name == "UserScramCredentialRecord":
-            found.users |= users_of([fields])
+            contents.users |= users_of([fields])
         elif name == "FeatureLevelRecord":
-            found.features[fields["name"]] = fields["featureLevel"]
+            contents.features[fields["name"]] = fields["featureLevel"]
         elif name != "PartitionRecord":
-            found.more.append((name, version, fields))
-    found.features = found.features or dict(_FEATURES)
-    return found
+            contents.more.append((name, version, fields))
+    contents.features = contents.features or dict(_FEATURES)
+    return contents
 
 
 def _read_setting(found: BootstrapContents, fields: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ def encode_kept(contents: BootstrapContents, node_id: int, directory_id: str) ->
     ]
     for topic in contents.topics.values():
         values.append(encode_framed("TopicRecord", 0, {"name": topic.name, "topicId": topic.topic_id}))
-        values += [_setting(TOPIC_RESOURCE, topic.name, *each) for each in sorted(topic.settings.items())]
+        values += [_setting(TOPIC_RESOURCE, topic.name, *setting) for setting in sorted(topic.settings.items())]
         for number in range(topic.count):
             here = {"replicas": [node_id], "isr": [node_id], "leader": node_id, "directories": [directory_id]}
             epoch = topic.epochs.get(number, 0)
@@ -142,13 +142,13 @@ def encode_kept(contents: BootstrapContents, node_id: int, directory_id: str) ->
             fields |= here
             values.append(encode_framed("PartitionRecord", _PARTITION_VERSION, fields))
     for (kind, name), settings in sorted(contents.dynamic.items()):
-        values += [_setting(kind, name, *each) for each in sorted(settings.items())]
+        values += [_setting(kind, name, *setting) for setting in sorted(settings.items())]
     for acl_id, acl in contents.acls.items():
         named = dict(zip(FIELDS, acl, strict=True))
         values.append(encode_framed("AccessControlEntryRecord", 0, {"id": acl_id, **named}))
     for (mechanism, name), stored in sorted(contents.users.items()):
         values.append(encode_framed("UserScramCredentialRecord", 0, _user(mechanism, name, stored)))
-    values += [encode_framed(*each) for each in contents.more]
+    values += [encode_framed(*record) for record in contents.more]
     now_ms = time.time_ns() // 1_000_000
     head, foot = (
         encode_control(ControlKind.SNAPSHOT_HEADER, {}),
@@ -167,7 +167,7 @@ def encode_kept(contents: BootstrapContents, node_id: int, directory_id: str) ->
 def _user(mechanism: str, name: str, stored: ScramCredential) -> dict[str, Any]:
     return {
         "name": name,
-        "mechanism": next(number for number, each in SCRAM.items() if each == mechanism),
+        "mechanism": next(number for number, word in SCRAM.items() if word == mechanism),
         "salt": stored.salt,
         "storedKey": stored.stored_key,
         "serverKey": stored.server_key,

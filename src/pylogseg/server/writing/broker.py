@@ -21,7 +21,7 @@ from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.connection import Limits
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
-from pylogseg.server.server import Server, bound
+from pylogseg.server.server import Server, bind_socket
 from pylogseg.server.service import Service
 from pylogseg.server.sessions import FetchSessions
 from pylogseg.server.writing.access import AclRights
@@ -62,20 +62,20 @@ def broker_service(
     """
     clock = topics.clock
     kept, journal = (OffsetsJournal(topics), TransactionsJournal(topics)) if above is None else (None, None)
-    found = LoadedGroups({}, {}, {}) if kept is None else kept.load()
-    offsets = CommittedOffsets(above or (lambda: found.offsets), found.staged)
+    loaded = LoadedGroups({}, {}, {}) if kept is None else kept.load()
+    offsets = CommittedOffsets(above or (lambda: loaded.offsets), loaded.staged)
     groups = GroupCoordinator(offsets, kept, sessions=_SESSIONS_S, now=clock.seconds)
-    groups.resume(found.groups)
+    groups.resume(loaded.groups)
     groups.settings_of = lambda group: topics.catalog.dynamic.get((GROUP_RESOURCE, group), {})
     first = 1 << 60 | secrets.randbits(50) << 10 if ids_from is None else ids_from
     new_id = itertools.count(first).__next__
     transactions = TransactionCoordinator(topics, groups, new_id, clock.now_ms, journal)
 
-    def moved() -> None:
+    def move_on() -> None:
         groups.wake()
         transactions.tick()
 
-    clock.on_move, topics.on_change = moved, groups.topics_changed
+    clock.on_move, topics.on_change = move_on, groups.topics_changed
     writing = Writing(topics, transactions, new_id)
     service = Service(topics.catalog, groups, WRITING, writing=writing)
     _protect(service, topics, Guard(Security()) if guard is None else guard)
@@ -178,7 +178,7 @@ class Broker(Server):
         counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, partitions)
         self._counts = {name: _whole(count, f"partitions of {name}", 1) for name, count in counts.items()}
         limits = Limits(connections=_whole(max_connections, "max_connections", 1), request_bytes=REQUEST_BYTES)
-        service = self._made()
+        service = self._make_service()
         try:
             super().__init__(service, listen, advertise=advertise, limits=limits, trace=trace)
         except BaseException:
@@ -186,7 +186,7 @@ class Broker(Server):
             service.catalog.close()
             raise
 
-    def _made(self) -> Service:
+    def _make_service(self) -> Service:
         defaults = TopicDefaults(self._partitions, auto_create=self._auto_create)
         if self._path is None:
             topics = memory_topics(defaults, self._above)
@@ -213,7 +213,7 @@ class Broker(Server):
     def __repr__(self) -> str:
         """Return a short text."""
         where = "memory" if self._path is None else os.fspath(self._path)
-        where += f" above {', '.join(os.fspath(each) for each in self._above)}" if self._above else ""
+        where += f" above {', '.join(os.fspath(path) for path in self._above)}" if self._above else ""
         how = "closed" if self._closed.is_set() else "stopped" if self.is_stopped else f"{len(self.topics)} topics"
         return f"<pylogseg.Broker at {self.bootstrap_servers}, in {where}: {how}>"
 
@@ -307,7 +307,7 @@ class Broker(Server):
             if is_new:  # nothing that was asked for is refused by now
                 self._topics.make(topic)
             served = catalog.find(catalog.topics[topic], number)
-            return [self._topics.append(served, each) for each in batches][-1]
+            return [self._topics.append(served, batch) for batch in batches][-1]
 
     def records(
         self, topic: str, partition: int | None = None, *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -340,21 +340,21 @@ class Broker(Server):
 
         self._open()
         with _as_request():
-            found = self._topic(topic)
-            numbers = sorted(found.partitions) if partition is None else [partition]
-            if partition is not None and partition not in found.partitions:
-                raise RequestError(f"{topic!r} has the partitions {sorted(found.partitions)}, not {partition!r}")
-            logs = [self.catalog.find(found, number).log() for number in numbers]
+            found_topic = self._topic(topic)
+            numbers = sorted(found_topic.partitions) if partition is None else [partition]
+            if partition is not None and partition not in found_topic.partitions:
+                raise RequestError(f"{topic!r} has the partitions {sorted(found_topic.partitions)}, not {partition!r}")
+            logs = [self.catalog.find(found_topic, number).log() for number in numbers]
         is_committed = isolation_level == "read_committed"
-        ends = [each.last_stable_offset if is_committed else each.high_watermark for each in logs]
+        ends = [log.last_stable_offset if is_committed else log.high_watermark for log in logs]
         sources = [OpenLog(log, end) for log, end in zip(logs, ends, strict=True)]
         scope = ReadScope.of(sources, reading=Reading(isolation_level))
         return [record for chunk in scope.chunks() for record in records_of(chunk)]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Return the offsets that a group has committed, by topic and partition; none of one that has not come yet."""
-        found = self._open().groups.committed(group)
-        return {place: each.offset for place, each in sorted(found.items())}
+        committed = self._open().groups.fetch_offsets(group)
+        return {place: entry.offset for place, entry in sorted(committed.items())}
 
     def _topic(self, name: str) -> Any:
         topics = self.catalog.topics
@@ -394,7 +394,7 @@ class Broker(Server):
             service.stopping.set()
             service.close()
             service.catalog.close()
-        self._socket = bound(self.address)  # nobody else gets the port meanwhile
+        self._socket = bind_socket(self.address)  # nobody else gets the port meanwhile
 
     def start(self) -> None:
         """Go on after `stop`, at the same port; a pause is over."""
@@ -403,7 +403,7 @@ class Broker(Server):
         if not self.is_stopped:
             return
         if self._path is not None:
-            self._service = self._made()
+            self._service = self._make_service()
         self._service.sessions = FetchSessions()
         self.resume()
         self._listen()
@@ -423,7 +423,7 @@ class Broker(Server):
         before = self._open()
         self._control.clear()
         with self._mutex:
-            self._service = self._made()
+            self._service = self._make_service()
         before.stopping.set()
         before.close()
         self._hang_up()
@@ -435,7 +435,7 @@ class Broker(Server):
     @property
     def requests(self) -> list[ReceivedRequest]:
         """The requests that clients have sent, in the order in which they came: the newest 10,000, of 64 MiB."""
-        return self._control.requests.listed()
+        return self._control.requests.list_requests()
 
     def clear_requests(self) -> None:
         """Forget the requests so far."""
@@ -531,11 +531,11 @@ def _as_request() -> Iterator[None]:
 def _check_folders(path: str | os.PathLike[str] | None, above: Sequence[str | os.PathLike[str]]) -> None:
     if path is not None and above:
         raise RequestError(f"a broker keeps what is written in {path}, or in memory above {above[0]}: name one of them")
-    for each in above if path is None else [path]:
-        if "://" in os.fspath(each):
+    for place in above if path is None else [path]:
+        if "://" in os.fspath(place):
             what = "copy what is in an object store, and restore a tier first"
             raise RequestError(
-                f"a broker needs directories of this machine, not {without_login(os.fspath(each))}: {what}"
+                f"a broker needs directories of this machine, not {without_login(os.fspath(place))}: {what}"
             )
 
 
@@ -562,6 +562,6 @@ def _chosen(key: bytes | str, count: int) -> int:
     key = key.encode() if isinstance(key, str) else key
     if not isinstance(key, (bytes, bytearray, memoryview)):
         raise RequestError(f"a key is bytes, text or None, not {type(key).__name__}")
-    found = np.empty(1, np.int32)
-    murmur2_values(np.array([0, len(key)]), key, found)
-    return int(found[0] & 0x7FFFFFFF) % count
+    hashed = np.empty(1, np.int32)
+    murmur2_values(np.array([0, len(key)]), key, hashed)
+    return int(hashed[0] & 0x7FFFFFFF) % count

@@ -33,12 +33,12 @@ def lasting_groups(path: str | os.PathLike[str], catalog: Catalog, copied: Offse
         for note in topics.catalog.notes:
             _log.warning("%s", printable(note))
         journal = OffsetsJournal(topics, catalog)
-        found = journal.load()
+        loaded = journal.load()
         merged = {
-            group: {**copied.get(group, {}), **found.offsets.get(group, {})} for group in {**copied, **found.offsets}
+            group: {**copied.get(group, {}), **loaded.offsets.get(group, {})} for group in {**copied, **loaded.offsets}
         }
         groups = GroupCoordinator(CommittedOffsets(lambda: merged), journal)
-        groups.resume(found.groups)
+        groups.resume(loaded.groups)
         return groups
     except BaseException:
         topics.catalog.close()
@@ -54,6 +54,6 @@ def _check(home: str, catalog: Catalog) -> None:
         raise RequestError(f"{home} is a file: commits are kept in a directory, as by a broker; give another name")
     if not os.path.isdir(os.path.dirname(home)):
         raise StorageError(home, "make", "its parent folder does not exist")
-    others = {each.topic for each in open_dir(home).partitions} - {OFFSETS} if os.path.isdir(home) else set()
+    others = {partition.topic for partition in open_dir(home).partitions} - {OFFSETS} if os.path.isdir(home) else set()
     if others:
         raise RequestError(f"{home} has the topic {min(others)}: commits need a directory of their own")

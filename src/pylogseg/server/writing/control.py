@@ -78,8 +78,8 @@ class RequestFilter(NamedTuple):
 
         def is_meant(row: Any) -> bool:
             name = row if isinstance(row, str) else _name_of(row)
-            found = None if isinstance(row, str) else call.topic(name, row.get("topicId", NO_ID))
-            is_topic = self.topic == (name if found is None else found.name)
+            topic = None if isinstance(row, str) else call.topic(name, row.get("topicId", NO_ID))
+            is_topic = self.topic == (name if topic is None else topic.name)
             return is_topic and (self.partition is None or self.partition in map(_number, row[lists[1].request]))
 
         return is_meant
@@ -112,7 +112,7 @@ class Requests:
             while len(self._kept) > 1 and (len(self._kept) > _MOST_REQUESTS or self._bytes > MOST_REQUEST_BYTES):
                 self._bytes -= self._kept.popleft()[1]
 
-    def listed(self) -> list[ReceivedRequest]:
+    def list_requests(self) -> list[ReceivedRequest]:
         """Return them, the oldest first."""
         with self._mutex:
             return [seen for seen, _ in self._kept]
@@ -252,37 +252,37 @@ def _number(row: Any) -> int:
 def _group_fields(key: int) -> tuple[str, ...]:
     of = request_of(key)
     assert of is not None
-    found = [each.name for each in of.fields if each.entity == "groupId"]
-    return (*found, "groups") if key == _OFFSET_FETCH else tuple(found)
+    fields = [field.name for field in of.fields if field.entity == "groupId"]
+    return (*fields, "groups") if key == _OFFSET_FETCH else tuple(fields)
 
 
 def _groups(key: int, values: Values) -> set[str]:
-    found: set[str] = set()
+    groups: set[str] = set()
     for name in _group_fields(key):
         value = values[name]
-        found |= (
+        groups |= (
             {value}
             if isinstance(value, str)
-            else {each if isinstance(each, str) else each["groupId"] for each in value or ()}
+            else {group if isinstance(group, str) else group["groupId"] for group in value or ()}
         )
-    return found
+    return groups
 
 
 def _with_names(values: Values, call: Call) -> Values:
     """Return the fields of a request with the names of topics that it has by their ids."""
 
-    def named(row: Any) -> Any:
+    def add_name(row: Any) -> Any:
         if not isinstance(row, dict):
             return row
-        row = {name: [*map(named, each)] if isinstance(each, (list, tuple)) else each for name, each in row.items()}
+        row = {name: [*map(add_name, part)] if isinstance(part, (list, tuple)) else part for name, part in row.items()}
         if row.get("topicId", NO_ID) != NO_ID:
             topic = call.topic(None, row["topicId"])
             name = "topic" if "topic" in row else "name"
             row[name] = row.get(name) or (None if topic is None else topic.name)
         return row
 
-    found: Values = named(values)
-    return found
+    copy: Values = add_name(values)
+    return copy
 
 
 def _size_of(value: Any) -> int:
@@ -297,20 +297,20 @@ def _without_records(key: int, values: Values) -> Values:
         return values
     topics = []
     for topic in values["topicData"]:
-        rows = [{"index": each["index"], "records": len(each["records"] or b"")} for each in topic["partitionData"]]
+        rows = [{"index": part["index"], "records": len(part["records"] or b"")} for part in topic["partitionData"]]
         topics.append({**topic, "partitionData": rows})
     return {**values, "topicData": topics}
 
 
 def code_of(error: str | int) -> int:
     """Return the code of an error by Kafka's name, as ``"NOT_ENOUGH_REPLICAS"``; RequestError if there is none."""
-    known = {name: code for name, code in errors().items() if code != codes.NONE}
-    if isinstance(error, str) and error.upper() in known:
-        return known[error.upper()]
-    if isinstance(error, int) and error in known.values():
+    table = {name: code for name, code in errors().items() if code != codes.NONE}
+    if isinstance(error, str) and error.upper() in table:
+        return table[error.upper()]
+    if isinstance(error, int) and error in table.values():
         return error
-    alike = difflib.get_close_matches(str(error).upper(), known, 3)
-    hint = f"did you mean {', '.join(alike)}?" if alike else f"they have the numbers -1, and 1 to {max(known.values())}"
+    alike = difflib.get_close_matches(str(error).upper(), table, 3)
+    hint = f"did you mean {', '.join(alike)}?" if alike else f"they have the numbers -1, and 1 to {max(table.values())}"
     raise RequestError(f"{error!r} is not an error of Kafka's: {hint}")
 
 
@@ -326,10 +326,10 @@ def _fail_in_part(api: Api, call: Call, rule: _Rule) -> Values:
             wanted.append(topic)
         else:
             inner = rows[1].request
-            is_one = [_number(each) == rule.named.partition for each in topic[inner]]
-            wanted.append({**topic, inner: [each for each, yes in zip(topic[inner], is_one, strict=True) if yes]})
+            is_one = [_number(part) == rule.named.partition for part in topic[inner]]
+            wanted.append({**topic, inner: [part for part, yes in zip(topic[inner], is_one, strict=True) if yes]})
             if not all(is_one):
-                rest.append({**topic, inner: [each for each, yes in zip(topic[inner], is_one, strict=True) if not yes]})
+                rest.append({**topic, inner: [part for part, yes in zip(topic[inner], is_one, strict=True) if not yes]})
     assert rule.code is not None
     failure = fail(api, call._replace(values={**call.values, rows[0].request: wanted}), rule.code, _WANTED)
     if not rest:

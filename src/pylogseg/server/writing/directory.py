@@ -79,7 +79,7 @@ class DirectoryLogs:
         settings = BrokerSettings(log_dirs=(self.home,), log_cleaner_dedupe_buffer_size=_CLEANER_BYTES)
         self.manager = LogManager(settings, self._settings_of_topics(), storage=self._storage, clock=self.clock)
         try:
-            self.label = self._labelled(node_id)
+            self.label = self._check_label(node_id)
             #: What whoever starts the server should know.
             self.notes = [] if self.is_cluster else self._free_name()
         except BaseException:
@@ -90,11 +90,11 @@ class DirectoryLogs:
         """Return what the manager hears of topics before it loads their logs."""
         kept, dynamic = self.contents.topics, self.contents.dynamic
         nodes = {
-            key: value for (kind, _), each in dynamic.items() if kind == BROKER_RESOURCE for key, value in each.items()
+            key: value for (kind, _), node in dynamic.items() if kind == BROKER_RESOURCE for key, value in node.items()
         }
         return {
-            name: _said(name, {**topic_settings(nodes), **each.settings})
-            for name, each in ({} if self.is_cluster else kept).items()
+            name: _select_settings(name, {**topic_settings(nodes), **topic.settings})
+            for name, topic in ({} if self.is_cluster else kept).items()
         }
 
     # ---- what is there ----
@@ -103,14 +103,14 @@ class DirectoryLogs:
         """Return what was kept; of a new directory what each begins with."""
         path = os.path.join(self.home, FILE)
         if not os.path.exists(path):
-            return BootstrapContents(dynamic={of: dict(each) for of, each in NEW.items()})
+            return BootstrapContents(dynamic={of: dict(settings) for of, settings in NEW.items()})
         return read_kept(self._storage.read_all(path), path)
 
     def _has_metadata(self) -> bool:
         """True if there is the metadata of a cluster: a log that a quorum has begun."""
         folder = os.path.join(self.home, _METADATA_FOLDER)
         try:
-            names = sorted(each.name for each in self._storage.list_folder(folder))
+            names = sorted(entry.name for entry in self._storage.list_folder(folder))
         except StorageError:
             return False
         if any(name == FileKind.QUORUM_STATE.value or name.endswith(FileKind.KRAFT_SNAPSHOT.value) for name in names):
@@ -121,7 +121,7 @@ class DirectoryLogs:
     def cuts(self) -> list[str]:
         """Return what was cut off of logs that were not closed cleanly, or is missing of them."""
         logs = [log for _, _, log in self.manager.places()]
-        return [str(each) for log in logs for each in log.report.actions if each.bytes_gone or each.is_damage]
+        return [str(action) for log in logs for action in log.report.actions if action.bytes_gone or action.is_damage]
 
     def _free_name(self) -> list[str]:
         """Set a topic aside that has the name of the metadata: an earlier version let clients make it."""
@@ -131,16 +131,16 @@ class DirectoryLogs:
         self._storage.rename(os.path.join(self.home, _METADATA_FOLDER), os.path.join(self.home, place))
         return [f"{_METADATA_FOLDER} was a topic of clients, which no topic may be: its files are in {place}"]
 
-    def _labelled(self, node_id: int | None) -> MetaProperties:
+    def _check_label(self, node_id: int | None) -> MetaProperties:
         """Return whose directory it is; a new one becomes this server's."""
         path = os.path.join(self.home, FileKind.META_PROPERTIES.value)
         if os.path.exists(path):
-            found = parse_meta_properties(self._storage.read_all(path), path)
-            if node_id not in (None, found.node_id):
+            properties = parse_meta_properties(self._storage.read_all(path), path)
+            if node_id not in (None, properties.node_id):
                 raise RequestError(
-                    f"{self.home} is of node {found.node_id}, not of {node_id}: leave out node_id (--node-id)"
+                    f"{self.home} is of node {properties.node_id}, not of {node_id}: leave out node_id (--node-id)"
                 )
-            return found
+            return properties
         label = MetaProperties(1, new_id(), 1 if node_id is None else node_id, new_id())
         write_label(self._storage, path, label)
         return label
@@ -184,15 +184,15 @@ class DirectoryLogs:
         """Write which topics there are from now on, and all else that is no record."""
         kept = {
             name: KeptTopic(
-                each.name,
-                format_uuid(each.id),
-                each.count,
-                each.settings,
-                {number: served.leader_epoch for number, served in each.partitions.items()},
+                topic.name,
+                format_uuid(topic.id),
+                topic.count,
+                topic.settings,
+                {number: served.leader_epoch for number, served in topic.partitions.items()},
             )
-            for name, each in shown.items()
+            for name, topic in shown.items()
         }
-        dynamic = {of: dict(each) for of, each in topics.catalog.dynamic.items()}
+        dynamic = {of: dict(settings) for of, settings in topics.catalog.dynamic.items()}
         features, more = self.contents.features, self.contents.more
         data = encode_kept(
             BootstrapContents(kept, dynamic, topics.acls.by_id, topics.users, features, more),
@@ -203,7 +203,7 @@ class DirectoryLogs:
 
     def configure(self, topic: Topic, settings: Mapping[str, str]) -> None:
         """Let the manager apply new settings."""
-        self.manager.configure(topic.name, **_said(topic.name, settings))
+        self.manager.configure(topic.name, **_select_settings(topic.name, settings))
 
     def make(self, topic: Topic, number: int) -> None:
         self.manager.log(topic.name, number, topic_id=format_uuid(topic.id))
@@ -266,22 +266,22 @@ def directory_topics(
 
 def _adopt(topics: Topics, store: DirectoryLogs) -> None:
     """Bring topics and logs together: logs that nobody has kept are taken over once, and later set aside."""
-    found, kept = dict(topics.catalog.topics), store.contents.topics
+    topics_here, kept = dict(topics.catalog.topics), store.contents.topics
     if kept:  # Kafka's own tool formats directories without topics
-        for name in [name for name in found if name not in kept]:
-            store.set_aside(found.pop(name))
+        for name in [name for name in topics_here if name not in kept]:
+            store.set_aside(topics_here.pop(name))
     else:
-        _keep_for_ever(topics.catalog, [topic for topic in found.values() if topic.name not in INTERNAL_TOPICS])
-    for name, each in kept.items():
-        topic = found.setdefault(name, Topic(name, b"", {}, each.count))
-        topic.id, topic.settings = parse_uuid(each.topic_id), dict(each.settings)
-        topic.count = max(topic.count, each.count)
-    for topic in found.values():
+        _keep_for_ever(topics.catalog, [topic for topic in topics_here.values() if topic.name not in INTERNAL_TOPICS])
+    for name, kept_topic in kept.items():
+        topic = topics_here.setdefault(name, Topic(name, b"", {}, kept_topic.count))
+        topic.id, topic.settings = parse_uuid(kept_topic.topic_id), dict(kept_topic.settings)
+        topic.count = max(topic.count, kept_topic.count)
+    for topic in topics_here.values():
         topics.add(topic, [number for number in range(topic.count) if number not in topic.partitions])
         for served in topic.partitions.values():
             store.label_folder(served, topic)
-    store.note(topics, found)
-    topics.show(found)
+    store.note(topics, topics_here)
+    topics.show(topics_here)
 
 
 def _keep_for_ever(catalog: Catalog, topics: Sequence[Topic]) -> None:
@@ -301,8 +301,8 @@ def _begins_with_control(path: str) -> bool:
     return len(data) == BATCH_HEADER.size and bool(data[_ATTRIBUTES_AT + 1] & _CONTROL)
 
 
-def _said(topic: str, settings: Mapping[str, str]) -> dict[str, Any]:
+def _select_settings(topic: str, settings: Mapping[str, str]) -> dict[str, Any]:
     """Return a topic's settings for the manager, with those that it wants to hear before it deletes anything."""
-    found = config(topic, settings)
+    settings_of_log = config(topic, settings)
     own = {name.replace(".", "_"): value for name, value in settings.items()}
-    return {**{name: getattr(found, name) for name in _SAID}, **own}
+    return {**{name: getattr(settings_of_log, name) for name in _SAID}, **own}

@@ -60,17 +60,17 @@ def _batches(log: Log) -> Iterator[_Batch]:
     """Yield the batches of a log; CorruptionError if one is damaged."""
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
-        found = log.fetch(offset, _FETCH_BYTES)
-        table = scan(found.data).batches
+        chunk = log.fetch(offset, _FETCH_BYTES)
+        table = scan(chunk.data).batches
         if not len(table):
             raise CorruptionError(log.folder, 0, "no batch is readable", offset)
         for row in range(len(table)):
-            each = table[row : row + 1]
-            columns, damage = decode(each, found.data)
-            if damage or int(each.verdict[0]) > 1:
-                raise CorruptionError(log.folder, 0, "a batch is damaged", int(each.base_offset[0]))
+            batch = table[row : row + 1]
+            columns, damage = decode(batch, chunk.data)
+            if damage or int(batch.verdict[0]) > 1:
+                raise CorruptionError(log.folder, 0, "a batch is damaged", int(batch.base_offset[0]))
             yield _Batch(
-                int(each.producer_id[0]), bool(each.is_transactional[0]), bool(each.is_control[0]), columns
+                int(batch.producer_id[0]), bool(batch.is_transactional[0]), bool(batch.is_control[0]), columns
             )  # fmt: skip
         offset = int(np.max(table.last_offset)) + 1
 
@@ -165,7 +165,7 @@ class OffsetsJournal(_TopicJournal):
     def commit(self, group: str, offsets: Mapping[Place, Committed | None], producer: tuple[int, int] = NOBODY) -> None:
         """Note offsets of a group; None deletes one. Those of a producer take effect with its transaction."""
         now_ms = self._topics.clock.now_ms()
-        records = [self._record(group, *each, now_ms) for each in offsets.items()]
+        records = [self._record(group, *committed, now_ms) for committed in offsets.items()]
         self._append(group, records, ProducerIdAndEpoch(*producer), now_ms)
 
     def _record(
@@ -203,21 +203,21 @@ class OffsetsJournal(_TopicJournal):
                 if batch.is_control:
                     kind = decode_control_key(batch.records.key(0), log.folder, 0).kind if len(batch.records) else None
                     ended = staged.pop(batch.producer, {})
-                    for group, found in ended.items() if kind is ControlKind.COMMIT else ():
-                        _apply(offsets.setdefault(group, {}), found)
+                    for group, offsets_of in ended.items() if kind is ControlKind.COMMIT else ():
+                        _apply(offsets.setdefault(group, {}), offsets_of)
                     continue
-                for group, place, committed in self._decoded(batch.records, log.folder, groups):
+                for group, place, committed in self._decode_records(batch.records, log.folder, groups):
                     if batch.is_transactional:
                         staged.setdefault(batch.producer, {}).setdefault(group, {})[place] = committed
                     else:
                         _apply(offsets.setdefault(group, {}), {place: committed})
         left = {
-            producer: {group: dict(_present(found)) for group, found in each.items()}
-            for producer, each in staged.items()
+            producer: {group: dict(_present(committed)) for group, committed in groups_of.items()}
+            for producer, groups_of in staged.items()
         }
-        return LoadedGroups({group: found for group, found in offsets.items() if found}, left, groups)
+        return LoadedGroups({group: committed for group, committed in offsets.items() if committed}, left, groups)
 
-    def _decoded(
+    def _decode_records(
         self, records: RecordColumns, path: str, groups: dict[str, dict[str, Any]]
     ) -> Iterator[tuple[str, Place, Committed | None]]:
         """Yield the offsets; what records say of groups goes into a dictionary."""
@@ -225,10 +225,10 @@ class OffsetsJournal(_TopicJournal):
             key, value = decode_coordinator(self.topic, records.key(row) or b"", records.value(row), path)
             if key.number in _OFFSET_KEYS and key.fields is not None:
                 place = key.fields["topic"], key.fields["partition"]
-                known = value.fields
+                fields = value.fields
                 committed = None
-                if known is not None:
-                    committed = Committed(known["offset"], known.get("leaderEpoch", -1), known["metadata"])
+                if fields is not None:
+                    committed = Committed(fields["offset"], fields.get("leaderEpoch", -1), fields["metadata"])
                 yield key.fields["group"], place, committed
             elif key.number == _GROUP_KEY and key.fields is not None:
                 groups.pop(key.fields["group"], None)
@@ -237,7 +237,7 @@ class OffsetsJournal(_TopicJournal):
 
 
 def _present(found: Mapping[Place, Committed | None]) -> Iterator[tuple[Place, Committed]]:
-    return ((place, each) for place, each in found.items() if each is not None)
+    return ((place, committed) for place, committed in found.items() if committed is not None)
 
 
 def _apply(offsets: dict[Place, Committed], found: Mapping[Place, Committed | None]) -> None:
@@ -282,7 +282,7 @@ class TransactionsJournal(_TopicJournal):
         self._append(name, [encode_coordinator("TransactionLog", {"transactionalId": name})])
 
     def load(self) -> dict[str, Transaction]:
-        found: dict[str, Transaction] = {}
+        transactions: dict[str, Transaction] = {}
         for log in self._logs():
             for batch in _batches(log):
                 for row in range(0 if batch.is_control else len(batch.records)):
@@ -292,10 +292,10 @@ class TransactionsJournal(_TopicJournal):
                         continue
                     name = key.fields["transactionalId"]
                     if value.fields is None or value.fields["transactionStatus"] in (_DEAD, _EPOCH_FENCE):
-                        found.pop(name, None)
+                        transactions.pop(name, None)
                     else:
-                        found[name] = _transaction(name, value.fields)
-        return found
+                        transactions[name] = _transaction(name, value.fields)
+        return transactions
 
 
 def _transaction(name: str, fields: Mapping[str, Any]) -> Transaction:
@@ -311,7 +311,7 @@ def _transaction(name: str, fields: Mapping[str, Any]) -> Transaction:
         producer,
         fields["transactionTimeoutMs"],
         state,
-        {(each["topic"], n) for each in fields["transactionPartitions"] or () for n in each["partitionIds"]},
+        {(topic["topic"], n) for topic in fields["transactionPartitions"] or () for n in topic["partitionIds"]},
         previous=previous,
         started_ms=fields["transactionStartTimestampMs"],
         updated_ms=fields["transactionLastUpdateTimestampMs"],

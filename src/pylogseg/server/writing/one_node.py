@@ -33,29 +33,29 @@ def elect_leaders(call: Call) -> Values:
     asked = call.values["topicPartitions"]
     if asked is None:  # all that need one: none does
         return {"replicaElectionResults": []}
-    found = []
+    topics = []
     needless = {"errorMessage": "Leader election not needed for topic partition."}
     for topic in asked:
         rows = [_code(call, topic["topic"], number, codes.ELECTION_NOT_NEEDED) for number in topic["partitions"]]
         rows = [row if "errorMessage" in row else {**row, **needless} for row in rows]
         numbered = [{"partitionId": number, **row} for number, row in zip(topic["partitions"], rows, strict=True)]
-        found.append({"topic": topic["topic"], "partitionResult": numbered})
-    return {"replicaElectionResults": found}
+        topics.append({"topic": topic["topic"], "partitionResult": numbered})
+    return {"replicaElectionResults": topics}
 
 
 def alter_reassignments(call: Call) -> Values:
     """Answer AlterPartitionReassignments: a partition stays where it is, and nothing can be cancelled."""
-    found = []
+    responses = []
     for topic in call.values["topics"]:
         rows = [
-            {"partitionIndex": each["partitionIndex"], **_moved(call, topic["name"], each)}
-            for each in topic["partitions"]
+            {"partitionIndex": partition["partitionIndex"], **_move_partition(call, topic["name"], partition)}
+            for partition in topic["partitions"]
         ]
-        found.append({"name": topic["name"], "partitions": rows})
-    return {"responses": found}
+        responses.append({"name": topic["name"], "partitions": rows})
+    return {"responses": responses}
 
 
-def _moved(call: Call, topic: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _move_partition(call: Call, topic: str, asked: dict[str, Any]) -> dict[str, Any]:
     row = _code(call, topic, asked["partitionIndex"])
     if row["errorCode"]:
         return row
@@ -75,7 +75,7 @@ def reassignments(call: Call) -> Values:
 
 def alter_log_dirs(call: Call) -> Values:
     """Answer AlterReplicaLogDirs: a partition is in its directory already, and nothing is moved to another one."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_topic: dict[str, list[dict[str, Any]]] = {}
     for log_dir in call.values["dirs"]:
         for topic in log_dir["topics"]:
             for number in topic["partitions"]:
@@ -85,8 +85,8 @@ def alter_log_dirs(call: Call) -> Values:
                     and call.catalog.topics[topic["name"]].partitions[number].log_dir != log_dir["path"]
                 ):
                     row["errorCode"] = codes.LOG_DIR_NOT_FOUND
-                found.setdefault(topic["name"], []).append({"partitionIndex": number, **row})
-    return {"results": [{"topicName": name, "partitions": rows} for name, rows in found.items()]}
+                by_topic.setdefault(topic["name"], []).append({"partitionIndex": number, **row})
+    return {"results": [{"topicName": name, "partitions": rows} for name, rows in by_topic.items()]}
 
 
 def fail_moves(call: Call, code: int, text: str | None) -> Values:
@@ -109,11 +109,11 @@ def quorum(call: Call) -> Values:
     topics = []
     for topic in call.values["topics"]:
         rows: list[dict[str, Any]] = []
-        for each in topic["partitions"]:
-            row = {"partitionIndex": each["partitionIndex"], "errorCode": codes.NONE, "leaderId": catalog.node_id,
+        for partition in topic["partitions"]:
+            row = {"partitionIndex": partition["partitionIndex"], "errorCode": codes.NONE, "leaderId": catalog.node_id,
                    "leaderEpoch": 1, "highWatermark": 0, "currentVoters": [voter], "observers": []}  # fmt: skip
-            if topic["topicName"] != METADATA_TOPIC or each["partitionIndex"]:
-                row = {"partitionIndex": each["partitionIndex"], "errorCode": codes.UNKNOWN_TOPIC_OR_PARTITION}
+            if topic["topicName"] != METADATA_TOPIC or partition["partitionIndex"]:
+                row = {"partitionIndex": partition["partitionIndex"], "errorCode": codes.UNKNOWN_TOPIC_OR_PARTITION}
             rows.append(row)
         topics.append({"topicName": topic["topicName"], "partitions": rows})
     listener = {"name": "PLAINTEXT", "host": call.endpoint.host, "port": call.endpoint.port}
@@ -123,15 +123,15 @@ def quorum(call: Call) -> Values:
 def config_resources(call: Call) -> Values:
     """Answer ListConfigResources; version 0 asks for what clients report alone."""
     wanted = set(call.values["resourceTypes"]) or set(KINDS) if call.version else {METRICS_RESOURCE}
-    found = {(TOPIC_RESOURCE, name) for name in call.catalog.topics} | {(BROKER_RESOURCE, str(call.catalog.node_id))}
-    found |= {
+    pairs = {(TOPIC_RESOURCE, name) for name in call.catalog.topics} | {(BROKER_RESOURCE, str(call.catalog.node_id))}
+    pairs |= {
         of
         for of, settings in call.catalog.dynamic.items()
         if of[0] not in (TOPIC_RESOURCE, BROKER_RESOURCE) and settings
     }
     if wanted - {*KINDS, _LOGGER_RESOURCE}:
         return {"errorCode": codes.UNSUPPORTED_VERSION}
-    rows = [{"resourceName": name, "resourceType": kind} for kind, name in sorted(found) if kind in wanted]
+    rows = [{"resourceName": name, "resourceType": kind} for kind, name in sorted(pairs) if kind in wanted]
     return {"configResources": rows}
 
 
@@ -145,10 +145,10 @@ def _state_of(state: TransactionState) -> str:
 
 def list_transactions(call: Call) -> Values:
     values, now_ms = call.values, writing_of(call).topics.clock.now_ms()
-    names = {_state_of(each) for each in TransactionState}
+    names = {_state_of(state) for state in TransactionState}
     wanted, producers = set(values["stateFilters"]), set(values["producerIdFilters"])
     pattern = values["transactionalIdPattern"]
-    by_id = {each.id: each for each in writing_of(call).transactions.names()}
+    by_id = {transaction.id: transaction for transaction in writing_of(call).transactions.names()}
     chosen = set(by_id)
     if pattern:
         from pylogseg.server.regex import check_pattern, matching  # few clients need Arrow, which takes long to import
@@ -158,26 +158,26 @@ def list_transactions(call: Call) -> Values:
         except RequestError:
             return {"errorCode": codes.INVALID_REGULAR_EXPRESSION}
         chosen = matching(by_id, pattern)
-    found = []
+    rows = []
     for name in sorted(chosen):
-        each = by_id[name]
-        state = _state_of(each.state)
-        if (wanted and state not in wanted) or (producers and each.producer.id not in producers):
+        transaction = by_id[name]
+        state = _state_of(transaction.state)
+        if (wanted and state not in wanted) or (producers and transaction.producer.id not in producers):
             continue
         if values["durationFilter"] >= 0 and (
-            each.started_ms < 0 or now_ms - each.started_ms < values["durationFilter"]
+            transaction.started_ms < 0 or now_ms - transaction.started_ms < values["durationFilter"]
         ):
             continue
-        found.append({"transactionalId": name, "producerId": each.producer.id, "transactionState": state})
-    return {"unknownStateFilters": sorted(wanted - names), "transactionStates": found}
+        rows.append({"transactionalId": name, "producerId": transaction.producer.id, "transactionState": state})
+    return {"unknownStateFilters": sorted(wanted - names), "transactionStates": rows}
 
 
 def describe_transactions(call: Call) -> Values:
-    known = {each.id: each for each in writing_of(call).transactions.names()}
-    return {"transactionStates": [_described(name, known.get(name)) for name in call.values["transactionalIds"]]}
+    by_id = {transaction.id: transaction for transaction in writing_of(call).transactions.names()}
+    return {"transactionStates": [_describe(name, by_id.get(name)) for name in call.values["transactionalIds"]]}
 
 
-def _described(name: str, found: Transaction | None) -> dict[str, Any]:
+def _describe(name: str, found: Transaction | None) -> dict[str, Any]:
     if found is None:
         return {"errorCode": codes.TRANSACTIONAL_ID_NOT_FOUND, "transactionalId": name}
     topics: dict[str, list[int]] = {}

@@ -56,14 +56,14 @@ def produce(call: Call) -> Values | None:
     acks = call.values["acks"]
     topics: dict[tuple[str, bytes], dict[int, list[Any]]] = {}
     for asked in call.values["topicData"]:
-        given = topics.setdefault((asked["name"], asked["topicId"]), {})
-        for each in asked["partitionData"]:
-            given.setdefault(each["index"], []).append(each["records"])
+        batches_of = topics.setdefault((asked["name"], asked["topicId"]), {})
+        for part in asked["partitionData"]:
+            batches_of.setdefault(part["index"], []).append(part["records"])
     responses = []
     is_refused = False
-    for (name, topic_id), given in topics.items():
+    for (name, topic_id), batches_of in topics.items():
         topic = call.topic(name, topic_id)
-        rows = [_row(call, topic, index, batches, acks) for index, batches in given.items()]
+        rows = [_row(call, topic, index, batches, acks) for index, batches in batches_of.items()]
         is_refused |= any(row["errorCode"] for row in rows)
         responses.append({"name": name, "topicId": topic_id, "partitionResponses": rows})
     if acks == 0:
@@ -94,8 +94,8 @@ def _row(call: Call, topic: Topic | None, index: int, batches: Sequence[Any], ac
 
 
 def _record_errors(error: BaseException | None) -> list[dict[str, Any]]:
-    found = error.record_errors if isinstance(error, InvalidRecordError) else ()
-    return [{"batchIndex": index, "batchIndexErrorMessage": reason} for index, reason in found]
+    errors = error.record_errors if isinstance(error, InvalidRecordError) else ()
+    return [{"batchIndex": index, "batchIndexErrorMessage": reason} for index, reason in errors]
 
 
 def _append(call: Call, topic: Topic | None, index: int, batches: Sequence[Any]) -> Appended:
@@ -109,7 +109,7 @@ def _append(call: Call, topic: Topic | None, index: int, batches: Sequence[Any])
     good, refusal = None, None
     for data in batches:
         try:
-            good = data, _checked(data, call.version)
+            good = data, _check_batch(data, call.version)
         except KafkaError as error:
             refusal = error
     done = None
@@ -130,7 +130,7 @@ def _append(call: Call, topic: Topic | None, index: int, batches: Sequence[Any])
     return done
 
 
-def _checked(data: memoryview | None, version: int) -> BatchProducer:
+def _check_batch(data: memoryview | None, version: int) -> BatchProducer:
     """Check that there is one batch of today's format; the rest is the engine's."""
     if data is None or not len(data):
         raise KafkaError(codes.INVALID_RECORD, "there is no batch")

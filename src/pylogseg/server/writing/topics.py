@@ -74,8 +74,8 @@ class Topics:
             catalog.dynamic = NEW
         clusters = catalog.clusters.values()
         #: Who may do what, and the users of SCRAM that clients have made, by mechanism and name.
-        self.acls = Acls(acls_of(each for cluster in clusters for each in cluster.acls))
-        self.users = users_of(each for cluster in clusters for each in cluster.users)
+        self.acls = Acls(acls_of(acl for cluster in clusters for acl in cluster.acls))
+        self.users = users_of(user for cluster in clusters for user in cluster.users)
         store.config_of = self.config_of
         self.show(catalog.topics)
 
@@ -107,18 +107,18 @@ class Topics:
     # ---- settings ----
 
     def config_of(self, topic: str) -> LogConfig:
-        known = self.catalog.topics.get(topic)
+        present = self.catalog.topics.get(topic)
         try:
-            return config(topic, self.settings_of(topic, {} if known is None else known.settings))
+            return config(topic, self.settings_of(topic, {} if present is None else present.settings))
         except RequestError:  # of a copy: it was somebody else's
             return LogConfig()
 
     def settings_of(self, topic: str, own: Mapping[str, str]) -> dict[str, str]:
         """Return the settings of a topic: its own, and those that the broker has for all but Kafka's own topics."""
-        nodes = [self.catalog.dynamic.get((BROKER_RESOURCE, each), {}) for each in ("", str(self.catalog.node_id))]
-        brokers = {name: value for each in nodes for name, value in each.items()}
-        found = {} if topic in INTERNAL else topic_settings(brokers)
-        return {**found, **own}
+        nodes = [self.catalog.dynamic.get((BROKER_RESOURCE, node), {}) for node in ("", str(self.catalog.node_id))]
+        brokers = {name: value for node in nodes for name, value in node.items()}
+        defaults = {} if topic in INTERNAL else topic_settings(brokers)
+        return {**defaults, **own}
 
     def set_dynamic(self, of: tuple[int, str], settings: Mapping[str, str], *, dry: bool = False) -> None:
         """Change the settings of a broker, a group, or what clients report; those of a broker count for all topics."""
@@ -128,7 +128,7 @@ class Topics:
                 return
             before, self.catalog.dynamic = self.catalog.dynamic, {**self.catalog.dynamic, of: dict(settings)}
             try:
-                with _stored():
+                with _translate_errors():
                     self.store.note(self, self.catalog.topics)
                     for topic in self.catalog.topics.values() if of[0] == BROKER_RESOURCE else ():
                         self.store.configure(topic, self.settings_of(topic.name, topic.settings))
@@ -145,7 +145,7 @@ class Topics:
             if (self.acls.by_id, self.users) == (before[0].by_id, before[1]):
                 return
             try:
-                with _stored():
+                with _translate_errors():
                     self.store.note(self, self.catalog.topics)
             except KafkaError:
                 self.acls, self.users = before
@@ -157,14 +157,14 @@ class Topics:
             self.store.check_changeable()
             changed = {name: value for name, value in settings.items() if topic.settings.get(name) != value}
             checked_config(topic.name, changed)
-            found = self.settings_of(topic.name, settings)
-            config(topic.name, found)
+            effective = self.settings_of(topic.name, settings)
+            config(topic.name, effective)
             if not dry:
                 before, topic.settings = topic.settings, dict(settings)
                 try:
-                    with _stored():
+                    with _translate_errors():
                         self.store.note(self, self.catalog.topics)
-                        self.store.configure(topic, found)
+                        self.store.configure(topic, effective)
                 except KafkaError:
                     topic.settings = before
                     raise
@@ -219,9 +219,9 @@ class Topics:
 
     def internal(self, name: str) -> Topic:
         """Return a topic of Kafka's own, which is made at its first use."""
-        found = self.catalog.topics.get(name)
-        if found is not None:
-            return found
+        topic = self.catalog.topics.get(name)
+        if topic is not None:
+            return topic
         own = {key.replace("_", "."): value for key, value in INTERNAL_TOPICS[name].items()}
         try:
             return self.make(name, self.catalog.defaults.internal_partitions, {**own, **self.store.internal_settings})
@@ -232,9 +232,9 @@ class Topics:
             raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, error.text) from error
 
     def _begin(self, made: list[Topic]) -> None:
-        topics = {**self.catalog.topics, **{each.name: each for each in made}}
+        topics = {**self.catalog.topics, **{topic.name: topic for topic in made}}
         try:
-            with _stored():
+            with _translate_errors():
                 self.store.note(self, topics)
                 for topic in made:
                     self.add(topic, range(topic.count))
@@ -278,7 +278,7 @@ class Topics:
                 return
             before, topic.count = topic.count, count
             try:
-                with _stored():
+                with _translate_errors():
                     self.store.note(self, self.catalog.topics)
                     self.add(topic, range(before, count))
                     self._count += count - before
@@ -292,8 +292,8 @@ class Topics:
             self.store.check_changeable()
             if self.catalog.topics.get(topic.name) is not topic:
                 raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION)
-            left = {name: each for name, each in self.catalog.topics.items() if each is not topic}
-            with _stored():
+            left = {name: other for name, other in self.catalog.topics.items() if other is not topic}
+            with _translate_errors():
                 self.store.note(self, left)
             self.show(left)
             for served in topic.partitions.values():
@@ -304,19 +304,19 @@ class Topics:
 
     def show(self, topics: dict[str, Topic]) -> None:
         self.catalog.show(topics)
-        self._alike = {_alike(name): each for name, each in topics.items()}
-        self._count = sum(each.count for each in topics.values())
+        self._alike = {_alike(name): topic for name, topic in topics.items()}
+        self._count = sum(topic.count for topic in topics.values())
 
     def add(self, topic: Topic, numbers: Iterable[int]) -> None:
         """Make partitions of a topic that is shown already."""
         self.store.configure(topic, self.settings_of(topic.name, topic.settings))
-        made = {}
+        partitions = {}
         for number in numbers:
             self.store.make(topic, number)
             path = os.path.join(self.store.home, partition_folder_name(topic.name, number))
-            found = Partition(LocalFiles(), topic.name, number, path, "", (), (), 0)
-            made[number] = ServedPartition(found, self.store, epoch=0)
-        topic.partitions = {**topic.partitions, **made}
+            partition = Partition(LocalFiles(), topic.name, number, path, "", (), (), 0)
+            partitions[number] = ServedPartition(partition, self.store, epoch=0)
+        topic.partitions = {**topic.partitions, **partitions}
 
 
 def _alike(name: str) -> str:
@@ -325,7 +325,7 @@ def _alike(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _stored() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Turn a failure of the disk into Kafka's error."""
     try:
         yield
@@ -341,11 +341,11 @@ def config(topic: str, settings: Mapping[str, str]) -> LogConfig:
 
 def checked_config(topic: str, settings: Mapping[str, str]) -> LogConfig:
     """Return what `config` does; KafkaError, in Kafka's words, if a setting is invalid or is none of Kafka's."""
-    known = settings_of_kafka("TOPIC")
+    definitions = settings_of_kafka("TOPIC")
     for name, value in settings.items():
-        if name not in known and not name.startswith("internal."):
+        if name not in definitions and not name.startswith("internal."):
             raise KafkaError(codes.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        why = why_invalid(name, known[name], value) if name in known else ""
+        why = why_invalid(name, definitions[name], value) if name in definitions else ""
         if why:
             raise KafkaError(codes.INVALID_CONFIG, why)
     try:

@@ -30,12 +30,12 @@ def init_producer_id(call: Call) -> Values:
     writing, values = writing_of(call), call.values
     if values["transactionalId"] is None:
         return {"producerId": writing.new_id(), "producerEpoch": 0}
-    given = _producer(call) if values["producerId"] >= 0 else NOBODY
+    before = _producer(call) if values["producerId"] >= 0 else NOBODY
     try:
-        found = writing.transactions.init(values["transactionalId"], values["transactionTimeoutMs"], given)
+        producer = writing.transactions.init(values["transactionalId"], values["transactionTimeoutMs"], before)
     except KafkaError as error:
         return {"errorCode": _code(error, call.version, _INIT_FENCED), "producerEpoch": -1}
-    return {"producerId": found.id, "producerEpoch": found.epoch}
+    return {"producerId": producer.id, "producerEpoch": producer.epoch}
 
 
 def add_partitions(call: Call) -> Values:
@@ -50,16 +50,16 @@ def add_partitions(call: Call) -> Values:
             writing_of(call).transactions.add(values["v3AndBelowTransactionalId"], producer, asked)
         except KafkaError as refused:
             error = _code(refused, call.version, _FENCED)
-    found: dict[str, list[dict[str, int]]] = {}
+    by_topic: dict[str, list[dict[str, int]]] = {}
     for topic, number in asked:
         code = codes.UNKNOWN_TOPIC_OR_PARTITION if (topic, number) in missing else error
-        found.setdefault(topic, []).append({"partitionIndex": number, "partitionErrorCode": code})
-    return {"resultsByTopicV3AndBelow": [{"name": name, "resultsByPartition": rows} for name, rows in found.items()]}
+        by_topic.setdefault(topic, []).append({"partitionIndex": number, "partitionErrorCode": code})
+    return {"resultsByTopicV3AndBelow": [{"name": name, "resultsByPartition": rows} for name, rows in by_topic.items()]}
 
 
 def _is_here(call: Call, topic: str, number: int) -> bool:
-    known = call.catalog.topics.get(topic)
-    return known is not None and 0 <= number < known.count
+    topic_here = call.catalog.topics.get(topic)
+    return topic_here is not None and 0 <= number < topic_here.count
 
 
 def add_offsets(call: Call) -> Values:
@@ -95,10 +95,10 @@ def commit_offsets(call: Call) -> Values:
     topics = []
     for topic in values["topics"]:
         rows = []
-        for each in topic["partitions"]:
-            is_here = _is_here(call, topic["name"], each["partitionIndex"])
-            code = error or _stage(call, topic["name"], each) if is_here else codes.UNKNOWN_TOPIC_OR_PARTITION
-            rows.append({"partitionIndex": each["partitionIndex"], "errorCode": code})
+        for partition in topic["partitions"]:
+            is_here = _is_here(call, topic["name"], partition["partitionIndex"])
+            code = error or _stage(call, topic["name"], partition) if is_here else codes.UNKNOWN_TOPIC_OR_PARTITION
+            rows.append({"partitionIndex": partition["partitionIndex"], "errorCode": code})
         topics.append({"name": topic["name"], "partitions": rows})
     return {"topics": topics}
 
@@ -116,12 +116,12 @@ def end(call: Call) -> Values:
     values = call.values
     version = 2 if call.version >= _RAISES_EPOCH else 0
     try:
-        found = writing_of(call).transactions.end(
+        producer = writing_of(call).transactions.end(
             values["transactionalId"], _producer(call), commits=values["committed"], version=version
         )
     except KafkaError as error:
         return {"errorCode": _code(error, call.version, _FENCED)}
-    return {"producerId": found.id, "producerEpoch": found.epoch}
+    return {"producerId": producer.id, "producerEpoch": producer.epoch}
 
 
 def fetch_offsets(call: Call, answered: Values) -> Values:
@@ -138,5 +138,5 @@ def fetch_offsets(call: Call, answered: Values) -> Values:
 
 
 def _name(call: Call, topic: dict[str, Any]) -> str:
-    known = call.topic(None, topic["topicId"]) if topic["topicId"] != bytes(16) else None
-    return topic["name"] if known is None else known.name
+    topic_here = call.topic(None, topic["topicId"]) if topic["topicId"] != bytes(16) else None
+    return topic["name"] if topic_here is None else topic_here.name

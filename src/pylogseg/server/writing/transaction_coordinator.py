@@ -76,20 +76,20 @@ class TransactionCoordinator:
             raise KafkaError(codes.INVALID_REQUEST)
         check_timeout(timeout_ms)
         with self._changed:
-            found = self._transactions.get(name)
-            if found is None:
+            txn = self._transactions.get(name)
+            if txn is None:
                 if given != NOBODY:
                     raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
                 self._check_room(name)
-                found = self._transactions[name] = Transaction(name, ProducerIdAndEpoch(self._new_id(), -1), timeout_ms)
+                txn = self._transactions[name] = Transaction(name, ProducerIdAndEpoch(self._new_id(), -1), timeout_ms)
                 if self._thread is None:  # a new one is the last to be forgotten: who looks at the time need not hear
                     self._watch()
             now_ms = self._now_ms()
-            if found.init(now_ms, timeout_ms, given, self._new_id) is not None:
-                self._finish(found)
-                found.init(now_ms, timeout_ms, NOBODY, self._new_id)
-            self._note(found)
-            return found.producer
+            if txn.init(now_ms, timeout_ms, given, self._new_id) is not None:
+                self._finish(txn)
+                txn.init(now_ms, timeout_ms, NOBODY, self._new_id)
+            self._note(txn)
+            return txn.producer
 
     def _check_room(self, name: str) -> None:
         """Refuse one more id, so that its client does not ask again and again; unused ones are forgotten in time."""
@@ -104,7 +104,7 @@ class TransactionCoordinator:
     ) -> None:
         """Add partitions, and groups, to a transaction."""
         with self._changed:
-            self._add(self._known(name), producer, places, groups)
+            self._add(self._find_transaction(name), producer, places, groups)
 
     def _add(
         self, found: Transaction, producer: ProducerIdAndEpoch, places: Iterable[Place] = (), groups: Iterable[str] = ()
@@ -121,26 +121,26 @@ class TransactionCoordinator:
         if name is None:
             raise KafkaError(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch names no transactional id")
         with self._changed:
-            found = self._known(name)
+            txn = self._find_transaction(name)
             try:
-                found.check(producer)
+                txn.check(producer)
             except KafkaError as error:
                 fenced = error.code == codes.PRODUCER_FENCED
                 raise KafkaError(codes.INVALID_PRODUCER_EPOCH if fenced else error.code) from error
             if version >= ADDS_ITSELF:
-                self._add(found, producer, [place])
-            elif found.state is not TransactionState.ONGOING or place not in found.places:
+                self._add(txn, producer, [place])
+            elif txn.state is not TransactionState.ONGOING or place not in txn.places:
                 raise KafkaError(codes.INVALID_TXN_STATE, f"{place[0]}-{place[1]} is not part of the transaction")
             yield
 
     def stage(self, name: str, producer: ProducerIdAndEpoch, group: str, *, adds: bool) -> None:
         """Check that offsets of a group belong to an open transaction; with `adds`, the group is added to it."""
         with self._changed:
-            found = self._known(name)
-            found.check(producer)
+            txn = self._find_transaction(name)
+            txn.check(producer)
             if adds:
-                self._add(found, producer, groups=[group])
-            elif found.state is not TransactionState.ONGOING or not self._has_group(found, group):
+                self._add(txn, producer, groups=[group])
+            elif txn.state is not TransactionState.ONGOING or not self._has_group(txn, group):
                 raise KafkaError(codes.INVALID_TXN_STATE)
 
     def _has_group(self, found: Transaction, group: str) -> bool:
@@ -150,16 +150,16 @@ class TransactionCoordinator:
     def end(self, name: str, producer: ProducerIdAndEpoch, *, commits: bool, version: int) -> ProducerIdAndEpoch:
         """Commit or abort; return who the client is from then on."""
         with self._changed:
-            found = self._known(name)
-            if found.end(self._now_ms(), producer, commits=commits, version=version, new_id=self._new_id) is not None:
-                self._finish(found)
-            return found.producer if found.following == NOBODY else found.following
+            txn = self._find_transaction(name)
+            if txn.end(self._now_ms(), producer, commits=commits, version=version, new_id=self._new_id) is not None:
+                self._finish(txn)
+            return txn.producer if txn.following == NOBODY else txn.following
 
-    def _known(self, name: str) -> Transaction:
-        found = self._transactions.get(name)
-        if found is None:
+    def _find_transaction(self, name: str) -> Transaction:
+        txn = self._transactions.get(name)
+        if txn is None:
             raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
-        return found
+        return txn
 
     def names(self) -> list[Transaction]:
         with self._changed:
@@ -189,9 +189,9 @@ class TransactionCoordinator:
             coordinator_epoch=self._coordinator_epoch(),
         )
         for topic, number in ending.places:
-            known = self._topics.catalog.topics.get(topic)
-            if known is not None and number < known.count:  # else it has been deleted
-                served = self._topics.catalog.find(known, number)
+            topic_here = self._topics.catalog.topics.get(topic)
+            if topic_here is not None and number < topic_here.count:  # else it has been deleted
+                served = self._topics.catalog.find(topic_here, number)
                 version = ending.version
                 self._topics.append(served, marker, origin=Origin.COORDINATOR, transaction_version=version)
         self._groups.end_transaction(ending.producer.id, commits=ending.commits)
@@ -199,7 +199,7 @@ class TransactionCoordinator:
     def _coordinator_epoch(self) -> int:
         """Return the epoch of markers, as in Kafka that of the leader of the partition that has the transactions."""
         topic = self._topics.catalog.topics.get("__transaction_state")
-        return max((each.leader_epoch for each in topic.partitions.values()), default=0) if topic is not None else 0
+        return max((part.leader_epoch for part in topic.partitions.values()), default=0) if topic is not None else 0
 
     def _note(self, found: Transaction) -> None:
         if self._journal is not None:
@@ -211,15 +211,15 @@ class TransactionCoordinator:
         """Abort what has been open for too long, end what could not be ended, and forget what nobody uses."""
         with self._changed:
             now_ms = self._now_ms()
-            for found in list(self._transactions.values()):
-                if found.is_forgotten(now_ms):
-                    self._forget(found)
-                elif found.state.is_prepared or found.expire(now_ms) is not None:
-                    _log.info("%s: its transaction is ended", printable(found.id))
+            for txn in list(self._transactions.values()):
+                if txn.is_forgotten(now_ms):
+                    self._forget(txn)
+                elif txn.state.is_prepared or txn.expire(now_ms) is not None:
+                    _log.info("%s: its transaction is ended", printable(txn.id))
                     try:
-                        self._finish(found)
+                        self._finish(txn)
                     except KafkaError as error:
-                        _log.warning("%s: that cannot be noted now: %s", printable(found.id), printable(str(error)))
+                        _log.warning("%s: that cannot be noted now: %s", printable(txn.id), printable(str(error)))
             self._changed.notify_all()
 
     def _forget(self, found: Transaction) -> None:
@@ -249,8 +249,8 @@ class TransactionCoordinator:
                     self._changed.wait(min(wait_s, _MOST_WAIT_S))
 
     def _next_ms(self) -> float:
-        late = any(each.state.is_prepared for each in self._transactions.values())
-        return 0 if late else min((each.next_time() for each in self._transactions.values()), default=float("inf"))
+        late = any(txn.state.is_prepared for txn in self._transactions.values())
+        return 0 if late else min((txn.next_time() for txn in self._transactions.values()), default=float("inf"))
 
     def close(self) -> None:
         """Stop looking at the time; open transactions stay as they are."""
