@@ -355,7 +355,7 @@ from pylogseg.cli import bar
 bar._SILENCE_SECONDS = 0
 with bar.Bar(100, "working") as shown:
     for text in ("one\\n", "two\\n", "three"):
-        with shown.paused(sys.stdout, text.endswith("\\n")):
+        with shown.pause(sys.stdout, text.endswith("\\n")):
             sys.stdout.write(text)
             sys.stdout.flush()
         shown(10)

@@ -146,7 +146,7 @@ def verify_archive(
     summary.points, summary.partitions = len(needs.heads), len(_chosen(found.newest, choice))
     summary.objects = len(needs.objects)
     summary.object_bytes = sum(each.archived.size for each in needs.objects.values())
-    yield from summary.added([*_of_mark(found), *damage])
+    yield from summary.count_all([*_of_mark(found), *damage])
     if unsealed := [each.id for each in needs.heads if not each.is_sealed]:
         text = f"whether {count_text(len(unsealed), 'point')} of an older version, such as {unsealed[0]}, "
         summary.not_checked.append(f"{text}{'was' if len(unsealed) == 1 else 'were'} changed: no checksum of its own")
@@ -159,12 +159,12 @@ def verify_archive(
         if finding is None:
             good[key] = needed
         else:
-            yield from summary.added([finding])
+            yield from summary.count_all([finding])
     _note_others(found, there, choice, summary)
     before = {key: each.use.read_ms for key, each in good.items() if each.use.read_ms >= 0 and read != "all"}
     before = {key: read_ms for key, read_ms in before.items() if key not in found.damaged}
     keys = set[str]() if read == "none" else good.keys() - before.keys()
-    yield from summary.added(_damage_before(found, sorted(found.damaged & good.keys() - keys)))
+    yield from summary.count_all(_damage_before(found, sorted(found.damaged & good.keys() - keys)))
     summary.objects_read_before = len(before)
     summary.read_since_ms = min(before.values(), default=-1)
     if read == "none":
@@ -314,7 +314,7 @@ def _read(
             point = read_point(found.store, name)
         except (CorruptionError, StorageError) as error:
             notes.is_partial = True
-            yield from summary.added([_of_point(error)])
+            yield from summary.count_all([_of_point(error)])
             continue
         stems = {key.removesuffix(suffix) for key in mine for suffix in SUFFIXES if key.endswith(suffix)}
         # Of a segment of which an object is read, all are known that are there.
@@ -327,7 +327,7 @@ def _read(
         for (part, item), result in zip(items, results, strict=True):
             summary.objects_read += len(item.files) + len(item.manifests)
             summary.bytes_read += result.bytes_read + sum(stored.size for stored, *_ in item.manifests)
-            findings = list(summary.added(_findings(part, item, result, summary)))
+            findings = list(summary.count_all(_findings(part, item, result, summary)))
             notes.take(item, findings)
             for finding in findings:
                 if finding not in told:

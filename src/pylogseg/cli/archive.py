@@ -71,7 +71,7 @@ def archive() -> None:
 @click.argument("url", metavar="URL", shell_complete=completion.files)
 @click.option(
     "--every",
-    callback=common.parsed(parse_interval),
+    callback=common.parse_with(parse_interval),
     help="Go on, and write a point so often, until interrupted; a run that fails is reported, and the next one comes.",
 )
 @click.option(
@@ -175,7 +175,7 @@ def points(url: str, as_json: bool) -> None:
 @_url
 @click.option(
     "--max-age",
-    callback=common.parsed(common.parse_duration),
+    callback=common.parse_with(common.parse_duration),
     metavar="TIME",
     help="Exit code 1 if the newest point is older, such as 10m, counted by the clock here.",
 )
@@ -198,11 +198,11 @@ def status(url: str, max_age: float | None, as_json: bool) -> None:
 def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
     """Show what a point has, the newest by default; a beginning of its id is enough, or a time."""
     store = archive_store(url)
-    found = read_point(store, find_point(store, point=point))
+    contents = read_point(store, find_point(store, point=point))
     if as_json:
-        common.write(found.text.encode() + b"\n")
+        common.write(contents.text.encode() + b"\n")
     else:
-        print_part(PointReport(found, verbose), as_json)
+        print_part(PointReport(contents, verbose), as_json)
 
 
 @archive.command("diff")

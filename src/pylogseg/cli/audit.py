@@ -97,7 +97,7 @@ def _arguments(function: common.F) -> common.F:
     "-o",
     "offsets",
     metavar="A:B",
-    callback=common.parsed(parse_offsets),
+    callback=common.parse_with(parse_offsets),
     help="From offset A up to B, exclusive, up to which TABLE has to be complete.",
 )
 @click.option("--complete", is_flag=True, help="TABLE has to have all of the log: what it does not have yet is lost.")
@@ -136,21 +136,21 @@ def audit(
     if len(arguments) < 2:
         raise click.UsageError("Missing argument 'TABLE'.")
     *paths, named = arguments
-    given = {"schema": schema, "registry": registry, "message": message}
+    texts = {"schema": schema, "registry": registry, "message": message}
     which = wants_schema(key_as, value_as)
-    check_unused(which, given, "--value-as")
+    check_unused(which, texts, "--value-as")
     tables = list(open_tables(named, dead_letters))  # before the log, which may go on
     chosen = common.select(paths, topic, partition)
     _check_names(chosen, topic)
     size = chosen.size + sum(map(_size, tables))
     with workers.executor() as executor, common.progress(size, "auditing") as advance:
-        found = compare(
+        answers = compare(
             chosen.disk,
             tables[0],
             list(chosen.choice.names) or None,
             list(chosen.choice.numbers) or None,
             columns=parse_columns(columns),
-            decoding=decoding_of(which, given) if which else None,
+            decoding=decoding_of(which, texts) if which else None,
             preset=preset,
             dead_letters=tables[1] if len(tables) > 1 else None,
             offset=offsets,
@@ -160,8 +160,8 @@ def audit(
             **options,
         )
     is_unread = common.is_damage_met()
-    print_parts(found, as_json, lambda part: not (quiet and _is_in_order(part)))
-    end_with_outcome(found, as_json, 2 * is_unread)
+    print_parts(answers, as_json, lambda part: not (quiet and _is_in_order(part)))
+    end_with_outcome(answers, as_json, 2 * is_unread)
 
 
 def _is_in_order(part: PartitionAudit | TableFinding) -> bool:

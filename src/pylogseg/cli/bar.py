@@ -36,7 +36,7 @@ class Bar:
                 self._is_shown = True
 
     @contextlib.contextmanager
-    def paused(self, stream: Any, ends_line: bool = True) -> Iterator[None]:
+    def pause(self, stream: Any, ends_line: bool = True) -> Iterator[None]:
         """Hide the bar while something is printed to a stream; it comes back only after a complete line."""
         if self._bar is None or not common.is_terminal(stream):
             yield

@@ -131,8 +131,8 @@ def _print_selected(
         if merged:
             _print_merged(text, readers, limit, gaps, bar)
         elif limit is not None or jobs == 1:
-            each = (gaps.chunks(part.apart(bar), bar) for part in readers)
-            count = print_records(text, itertools.chain.from_iterable(each), limit, bar)
+            chunks = (gaps.chunks(part.apart(bar), bar) for part in readers)
+            count = print_records(text, itertools.chain.from_iterable(chunks), limit, bar)
         else:
             _print_all(text, readers, jobs, gaps, bar)
     gaps.damage |= (limit is None or count < limit) and report_losses(readers)
@@ -146,11 +146,11 @@ def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps
     load = Workload(on_bytes=bar)
     for item in Threads(jobs).stream(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, load):
         if isinstance(item, bytes):
-            with bar.paused(sys.stdout, item.endswith(b"\n")):
+            with bar.pause(sys.stdout, item.endswith(b"\n")):
                 common.write(item)
                 sys.stdout.buffer.flush()
         elif item:
-            with bar.paused(sys.stderr):
+            with bar.pause(sys.stderr):
                 gaps.report(item)
 
 
@@ -166,7 +166,7 @@ def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None, 
         if limit is not None and len(columns) > limit - count:
             columns = columns.take(slice(0, limit - count))
         for piece in text.slices(columns, chunk.segment, out):
-            with bar.paused(sys.stdout, text.ends_lines):
+            with bar.pause(sys.stdout, text.ends_lines):
                 common.write(piece)
                 sys.stdout.buffer.flush()
         count += len(columns)
@@ -196,7 +196,7 @@ def _print_merged(text: RecordText, readers: list[LogReader], limit: int | None,
                 text.each(chunk.columns, chunk.segment, out, start, stop) for chunk, start, stop in pieces
             )
         )
-        with bar.paused(sys.stdout, text.ends_lines):
+        with bar.pause(sys.stdout, text.ends_lines):
             common.write(b"".join([texts[i] for i in order[:left].tolist()]))
             sys.stdout.buffer.flush()
         left = None if left is None else left - len(order[:left])

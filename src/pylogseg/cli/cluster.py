@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
+from pylogseg.cli.cluster_state import open_state, report, rows_of, state_options
 from pylogseg.cli.outcomes import print_rows
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
@@ -34,7 +34,7 @@ _TABLES = ("topics", "partitions", "configs", "brokers", "acls", "quotas", "user
 @click.option("--show-secrets", is_flag=True, help="Print passwords and the keys of users.")
 def cluster(arguments: tuple[str, ...], as_of: str | None, as_json: bool, show_secrets: bool) -> None:
     """Print the cluster's topics, partitions, configs, brokers, acls, quotas, users or features."""
-    state, names = opened(arguments, as_of, METADATA_TOPIC, show_secrets=show_secrets)
+    state, names = open_state(arguments, as_of, METADATA_TOPIC, show_secrets=show_secrets)
     unknown = [name for name in names if name not in _TABLES]
     if unknown:
         raise RequestError(f"there is no table {', '.join(unknown)}: tables are {', '.join(_TABLES)}")

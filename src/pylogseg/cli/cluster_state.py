@@ -34,7 +34,7 @@ def state_options(name: str) -> Callable[[F], F]:
     """Add PATH... and names, ``--as-of`` and ``--json``."""
 
     def add(function: F) -> F:
-        return common.decorated(
+        return common.add_all(
             function,
             [
                 click.argument(
@@ -58,7 +58,7 @@ def state_options(name: str) -> Callable[[F], F]:
     return add
 
 
-def opened(
+def open_state(
     arguments: Sequence[str],
     as_of: str | None,
     topic: str,
@@ -108,9 +108,9 @@ def rows_of(state: ClusterState, table: str, names: Iterable[str] = (), column: 
     there = {row[column] for row in rows if row[column] is not None} if wanted else set()
     if missing := sorted(wanted - there):
         near = difflib.get_close_matches(missing[0], there, 3)
-        known = sorted(there)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known[:_FEW]) or 'none'}"
-        more = ", ..." if not near and len(known) > _FEW else ""
+        listed = sorted(there)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(listed[:_FEW]) or 'none'}"
+        more = ", ..." if not near and len(listed) > _FEW else ""
         raise RequestError(f"there is no {column} {', '.join(missing)} here: {hint}{more}")
     return [row for row in rows if not wanted or row[column] in wanted]
 
@@ -124,4 +124,4 @@ def report(state: ClusterState) -> None:
 
 def assignment_text(partitions: Sequence[Row] | None) -> str:
     """Return an assignment as Kafka's tools write it: ``in:0,1;out:2``."""
-    return ";".join(f"{each['topic']}:{','.join(map(str, each['partitions']))}" for each in partitions or ())
+    return ";".join(f"{topic['topic']}:{','.join(map(str, topic['partitions']))}" for topic in partitions or ())

@@ -76,14 +76,14 @@ class Chosen(NamedTuple):
         """Return the partitions of `logs`, in the same order."""
         from pylogseg.reading.logs import partitions_of
 
-        return partitions_of(self._numbered())
+        return partitions_of(self._select_numbers())
 
     def logs(self) -> list[LogFiles]:
         from pylogseg.reading.logs import logs_of
 
-        return logs_of(self._numbered(), from_log_start=self.from_log_start, with_ends=True)
+        return logs_of(self._select_numbers(), from_log_start=self.from_log_start, with_ends=True)
 
-    def _numbered(self) -> Disk:
+    def _select_numbers(self) -> Disk:
         return self.disk.select(partition=self.choice.numbers or None)
 
 
@@ -126,7 +126,7 @@ memory_map_option = click.option(
 def names_options(function: F) -> F:
     """Add [NAME...], ``--topic`` and ``--partition``: parameters ``names``, ``topic`` and ``partition``."""
     names = click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
-    return decorated(function, [names, topic_option, partition_option])
+    return add_all(function, [names, topic_option, partition_option])
 
 
 def transfer_options(source: dict[str, Any], target: dict[str, Any], dry_run: str) -> Callable[[F], F]:
@@ -137,7 +137,7 @@ def transfer_options(source: dict[str, Any], target: dict[str, Any], dry_run: st
         names_options,
         click.option("--dry-run", "-n", is_flag=True, help=dry_run),
     ]
-    return lambda function: decorated(function, add)
+    return lambda function: add_all(function, add)
 
 
 def selection_options(function: F, first: str = "", last: str = "") -> F:
@@ -154,7 +154,7 @@ def selection_options(function: F, first: str = "", last: str = "") -> F:
         keys_option,
         memory_map_option,
     ]
-    return decorated(function, add)
+    return add_all(function, add)
 
 
 def is_mapped() -> bool:
@@ -162,7 +162,7 @@ def is_mapped() -> bool:
     return bool(click.get_current_context().meta.get(_MAPPED))
 
 
-def _opened(paths: Sequence[str], is_later: bool = False) -> Disk:
+def _open(paths: Sequence[str], is_later: bool = False) -> Disk:
     return (open_later if is_later else open_dir)(paths, tier=tier_of_command(), memory_map=is_mapped())
 
 
@@ -181,7 +181,7 @@ def select(
     partition are listed when they are asked for. Without `is_noted`, the caller reports the notes.
     """
     paths, names = paths_and_names(arguments)
-    disk = _opened(paths, is_later)
+    disk = _open(paths, is_later)
     choice = PartitionChoice.of((*names, *topic) or None, partition or None)
     try:
         choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
@@ -205,7 +205,7 @@ def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple
     """
     paths, names, either = split_arguments(arguments)
     if either:
-        disk = _opened(paths)
+        disk = _open(paths)
         for word in either:
             is_name = disk.has(word)
             (names if is_name else paths).append(word)
@@ -272,7 +272,7 @@ def _exists(argument: str) -> bool:
 # ---- options ----
 
 
-def decorated(function: F, decorators: Iterable[Callable[[Any], Any]]) -> F:
+def add_all(function: F, decorators: Iterable[Callable[[Any], Any]]) -> F:
     """Apply several decorators to a function, the first one outermost."""
     for decorator in reversed(list(decorators)):
         function = decorator(function)
@@ -291,7 +291,7 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " "))
 
 
-def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+def parse_with(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
     """Return an option's callback that parses its value; a RequestError becomes a usage error of that option."""
 
     def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
@@ -363,10 +363,10 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
 
 def parse_duration(text: str) -> float:
     """Return seconds from ``60s``, ``5m``, ``1h`` and the like, in the units of `parse_moment`."""
-    found = _milliseconds(text.strip())
-    if found is None:
+    milliseconds = _milliseconds(text.strip())
+    if milliseconds is None:
         raise RequestError(f"invalid time {text!r}: expected 60s, 5m or 1h")
-    return found / 1000
+    return milliseconds / 1000
 
 
 def _milliseconds(text: str) -> int | None:
@@ -388,7 +388,7 @@ jobs_option = click.option(
 def size_option(*names: str, help: str, default: str | None = None) -> Callable[[F], F]:
     shown = default is not None
     return click.option(
-        *names, callback=parsed(parse_size), metavar="SIZE", default=default, show_default=shown, help=help
+        *names, callback=parse_with(parse_size), metavar="SIZE", default=default, show_default=shown, help=help
     )
 
 
@@ -553,10 +553,10 @@ def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = Fa
 
     Also with `is_error`, for what was reported before.
     """
-    found = list(dict.fromkeys(str(error) for error in errors if error is not None))
-    for error in found:
+    texts = list(dict.fromkeys(str(error) for error in errors if error is not None))
+    for error in texts:
         complain(error)
-    if found or is_error:
+    if texts or is_error:
         click.get_current_context().exit(2)
     end_with(damage)
 

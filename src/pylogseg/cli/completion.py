@@ -27,20 +27,20 @@ def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     words = [word for value in ctx.params.values() for word in (value if isinstance(value, tuple) else (value,))]
     words += ctx.args  # while the value of an option is completed, arguments are not parsed yet
     folders = [word for word in words if isinstance(word, str) and os.path.isdir(word)]
-    known = {of for folder in folders for of in _partitions(folder)}
-    found = {of.topic for of in known} | {
-        f"{of.topic}-{of.partition}" for of in known if incomplete.startswith(of.topic)
+    folders_here = {of for folder in folders for of in _partitions(folder)}
+    candidates = {of.topic for of in folders_here} | {
+        f"{of.topic}-{of.partition}" for of in folders_here if incomplete.startswith(of.topic)
     }
-    matching = sorted(name for name in found if name.startswith(incomplete))
+    matching = sorted(name for name in candidates if name.startswith(incomplete))
     return [CompletionItem(name) for name in matching] or files(ctx, param, incomplete)
 
 
 def _partitions(folder: str) -> Iterator[PartitionFolder]:
     """Yield the live partitions of a log directory, or of the log directories in a folder."""
     inside = _folders(folder)
-    found = [of for name in inside if (of := parse_partition_folder(name)) is not None and not of.state]
-    yield from found
-    for name in () if found else inside:
+    partitions = [of for name in inside if (of := parse_partition_folder(name)) is not None and not of.state]
+    yield from partitions
+    for name in () if partitions else inside:
         deeper = map(parse_partition_folder, _folders(os.path.join(folder, name)))
         yield from (of for of in deeper if of is not None and not of.state)
 

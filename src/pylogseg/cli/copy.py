@@ -82,7 +82,7 @@ read is reported and left out, the rest is copied); 130 interrupted.
     "--every",
     default="10s",
     show_default=True,
-    callback=common.parsed(parse_interval),
+    callback=common.parse_with(parse_interval),
     help="Time between the beginnings of two runs of --follow.",
 )
 @click.option(

@@ -56,12 +56,12 @@ def delete_records(request: Request, written: Sequence[str], file: IO[bytes] | N
 
 
 def _offsets(written: Sequence[str]) -> int | dict[str, int]:
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     for text in written:
         name, _, number = text.rpartition("=")
-        if not number.lstrip("-").isdecimal() or name in found:
+        if not number.lstrip("-").isdecimal() or name in offsets:
             raise RequestError(f"invalid --offset {text}: expected OFFSET or PARTITION=OFFSET, each partition once")
-        found[name] = int(number)
-    if "" in found and len(found) > 1:
+        offsets[name] = int(number)
+    if "" in offsets and len(offsets) > 1:
         raise RequestError("--offset without a partition applies to all partitions: it cannot be combined with others")
-    return found.get("", found)
+    return offsets.get("", offsets)

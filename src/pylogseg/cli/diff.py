@@ -94,7 +94,7 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
     "-o",
     "offsets",
     metavar="A:B",
-    callback=common.parsed(parse_offsets),
+    callback=common.parse_with(parse_offsets),
     help="From offset A up to B, exclusive. A or A: is from A on, :B up to B, A:+1 one record.",
 )
 @question_option("from_log_start")

@@ -73,9 +73,9 @@ def drill(
     chosen: dict[str, Any] = {"topic": (*names, *topic) or None, "partition": partition or None}
     with progress(0, "drill") as advance:
         result = try_restore(archive, kafka_home=kafka_home, folder=folder, jobs=jobs, on_bytes=advance, **chosen)
-    made = [] if evidence is None else write_evidence(result, evidence)
+    files = [] if evidence is None else write_evidence(result, evidence)
     if not as_json:
-        try_print(say, *(f"written: {path}" for path in made))
+        try_print(say, *(f"written: {path}" for path in files))
     print_list(result, as_json)
     if result.exit_code:
         click.get_current_context().exit(result.exit_code)

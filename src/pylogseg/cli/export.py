@@ -173,7 +173,7 @@ class _Out:
     "-O",
     required=True,
     type=Local(),
-    callback=common.parsed(_Out.parse),
+    callback=common.parse_with(_Out.parse),
     help="Folder or URL to write to, or one FILE.parquet, .arrow, .csv or .jsonl.",
 )
 @click.option(
@@ -290,7 +290,7 @@ def export(
         if out.file:
             done = _one_file(readers, out, layouts.only(out.text), overwrite, advance, is_all=not unlisted)
         else:
-            with _claimed(out.store, layout, [log.name for log in logs]):
+            with _claim(out.store, layout, [log.name for log in logs]):
                 done = _folder(
                     out.text,
                     readers,
@@ -301,7 +301,7 @@ def export(
                     advance,
                     _Notes(out.store, readers, lacking),
                 )
-            done.kept += [out.store.name(each) for each in _places(unlisted, out.store)] if overwrite else []
+            done.kept += [out.store.name(place) for place in _places(unlisted, out.store)] if overwrite else []
     done.undecoded = layouts.undecoded
     _end(done, as_json, lacking, unlisted)
 
@@ -323,7 +323,7 @@ def _decoded_columns(
     """Return the forms of Parquet and Arrow files with typed columns, where they are asked for."""
     (internal, show_secrets), names, on_undecoded = own, layout.columns, options["on_undecoded"]
     decoded = wants_schema(layout.key_type, layout.value_type)
-    check_unused(decoded, {name: each for name, each in options.items() if name != "on_undecoded"}, "--value-type")
+    check_unused(decoded, {name: value for name, value in options.items() if name != "on_undecoded"}, "--value-type")
     check_unused(decoded or ["value"] * internal, {"on_undecoded": on_undecoded}, "--internal or --value-type")
     check_secrets(internal, show_secrets)
     if internal and (layout.key_type, layout.value_type) != ("binary", "binary"):
@@ -331,9 +331,9 @@ def _decoded_columns(
     layouts = _Layouts(layout)
     if decoded:
         decoding = decoding_of(decoded, options)
-        return layouts.typed(readers, lambda some: typed_of(decoding, arguments, some, names))
+        return layouts.add_types(readers, lambda some: typed_of(decoding, arguments, some, names))
     if internal:
-        return layouts.typed(readers, lambda some: _own(some, arguments, names, on_undecoded, show_secrets))
+        return layouts.add_types(readers, lambda some: _own(some, arguments, names, on_undecoded, show_secrets))
     return layouts
 
 
@@ -354,7 +354,7 @@ class _Layouts:
     plain: Form
     of: dict[str, Form] = field(default_factory=dict)
 
-    def typed(self, readers: list[LogReader], typed: Callable[[list[LogReader]], TypedBatches | None]) -> _Layouts:
+    def add_types(self, readers: list[LogReader], typed: Callable[[list[LogReader]], TypedBatches | None]) -> _Layouts:
         """Return those whose columns a function decodes, by the logs of a topic."""
         by_topic: dict[str, list[LogReader]] = {}
         for reader in readers:
@@ -381,7 +381,7 @@ class _Layouts:
     def undecoded(self) -> int:
         """How many payloads did not decode."""
         typed = [self.plain.typed_text, *(form.typed for form in self.of.values())]
-        return sum(each.undecoded for each in typed if each is not None)
+        return sum(batches.undecoded for batches in typed if batches is not None)
 
 
 def _topic(reader: LogReader) -> str:
@@ -414,7 +414,7 @@ def _sweep(out: _Out) -> None:
 
 
 @contextlib.contextmanager
-def _claimed(store: ObjectStore, form: Form, names: Sequence[str]) -> Iterator[None]:
+def _claim(store: ObjectStore, form: Form, names: Sequence[str]) -> Iterator[None]:
     """Take a place in a store for this export, whose readers see by its notes whether it ended."""
     if isinstance(store, FolderStore):
         yield
@@ -458,7 +458,7 @@ def _one_file(
         target = out.path or stack.enter_context(out.store.scratch()) / out.file
         row = export_together(readers, target, form, advance, replaces=is_there)
         if row.path and out.path is None:
-            row = _moved(row, target.parent, out.store)
+            row = _move(row, target.parent, out.store)
     result = ExportResult(out.text, is_damaged=common.report_gaps(row.gaps))
     if row.path:
         result.files = [row]
@@ -497,7 +497,7 @@ def _folder(
         raise RequestError(
             f"--out {store.url} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
         )
-    parts = [part for each in readers for part in each.parts() if part.log.segments]
+    parts = [part for reader in readers for part in reader.parts() if part.log.segments]
     _check_targets(parts, store, layouts.plain, overwrite)
     done, unread, rows = ExportResult(out), list[LogFiles](), list[tuple[str, Exported]]()
     if not overwrite:
@@ -511,14 +511,14 @@ def _folder(
             notes.add_gaps(part, row)
             unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []
             if row.path:
-                rows.append((folder_of(part.log), row if overwrite else _moved(row, folder, store)))
-        done.empty = len({folder_of(each.log) for each in readers} - {place for place, _ in rows})
+                rows.append((folder_of(part.log), row if overwrite else _move(row, folder, store)))
+        done.empty = len({folder_of(reader.log) for reader in readers} - {place for place, _ in rows})
         if overwrite:
             kept = _places(unread, store)
             notes.begin(kept)
-            rows = [(place, _moved(row, folder, store)) for place, row in rows if place not in kept]
+            rows = [(place, _move(row, folder, store)) for place, row in rows if place not in kept]
             new = {row.path for _, row in rows}
-            for name in earlier_files([each.log for each in readers], store):
+            for name in earlier_files([reader.log for reader in readers], store):
                 if store.name(name) not in new and os.path.dirname(name) not in kept:
                     store.delete(name)
             done.kept = [store.name(place) for place in kept]
@@ -564,8 +564,8 @@ class _Notes:
         for place, row in rows:
             name = f"{place}/{os.path.basename(row.path or '')}"
             files[place].append((name, row.records, row.size_bytes))
-        for place, found in files.items():
-            note_log(self._store, self._key(place), found, "; ".join(self._problems[place]) or None)
+        for place, exported in files.items():
+            note_log(self._store, self._key(place), exported, "; ".join(self._problems[place]) or None)
 
     def _key(self, place: str) -> tuple[str, int]:
         segment = self._logs[place].segments[0]
@@ -582,7 +582,7 @@ def _output_folder(store: ObjectStore, overwrite: bool) -> Iterator[Path]:
         yield folder
 
 
-def _moved(row: Exported, folder: Path, store: ObjectStore) -> Exported:
+def _move(row: Exported, folder: Path, store: ObjectStore) -> Exported:
     """Move a file from the temporary folder, if it lies in one, to where it belongs."""
     assert row.path is not None
     name = Path(row.path).relative_to(folder).as_posix()

@@ -26,11 +26,11 @@ def check_dated(out: str, is_file: bool, form: Form, query: Query, is_decoded: b
     if is_file:
         raise click.UsageError(f"--out {out}: --by-date writes a folder of files")
     plain = Selection()
-    given = [flag for name, flag in _OTHERS.items() if getattr(query.selection, name) != getattr(plain, name)]
-    given += ["key"] if query.key is not None else []
-    given += ["control"] if query.reading.control else []
-    if given:
-        raise click.UsageError(f"--{given[0]} cannot be combined with --by-date")
+    flags = [flag for name, flag in _OTHERS.items() if getattr(query.selection, name) != getattr(plain, name)]
+    flags += ["key"] if query.key is not None else []
+    flags += ["control"] if query.reading.control else []
+    if flags:
+        raise click.UsageError(f"--{flags[0]} cannot be combined with --by-date")
     if is_decoded or (form.key_type, form.value_type) != ("binary", "binary"):
         raise click.UsageError("--by-date writes bytes: leave out --key-type, --value-type and --internal")
 

@@ -45,7 +45,7 @@ class Gaps:
             yield from part.chunks()
         finally:
             if part.gaps:
-                with bar.paused(sys.stderr):
+                with bar.pause(sys.stderr):
                     self.report(part.gaps)
 
 
@@ -56,7 +56,7 @@ class Selector(NamedTuple):
     topic: tuple[str, ...]
     partition: tuple[int, ...]
 
-    def followed(self, query: Query) -> list[FollowedReader]:
+    def list_followed(self, query: Query) -> list[FollowedReader]:
         """Return the partitions that exist now, from their beginning."""
         try:
             chosen = common.select(
@@ -87,7 +87,7 @@ def follow(
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: give the folder")
     parts = [FollowedReader(part, of) for part, of in zip(readers, chosen.live_partitions(), strict=True)]
-    followed = Following(parts, chosen.disk.log_dirs, lambda: selector.followed(query), common.complain)
+    followed = Following(parts, chosen.disk.log_dirs, lambda: selector.list_followed(query), common.complain)
     for chunk in followed.chunks():
         yield chunk
         gaps.report(itertools.chain.from_iterable(part.reader.gaps for part in followed.parts), follows=True)

@@ -137,7 +137,7 @@ def grep(
         raise click.UsageError("--follow has no end: it cannot be combined with --count or --names")
     if file is None and not patterns:
         patterns, arguments = arguments[:1], arguments[1:]
-        if os.path.isdir(patterns[0]) and not any("://" in each or os.path.lexists(each) for each in arguments):
+        if os.path.isdir(patterns[0]) and not any("://" in text or os.path.lexists(text) for text in arguments):
             raise click.UsageError(f"{patterns[0]} is a folder: PATTERN comes before PATH, or -e PATTERN {patterns[0]}")
     if workers.is_spark and (following or output.is_typed):
         raise click.UsageError("--follow, --internal and --value-as schema work in this process: leave out --spark")
@@ -153,20 +153,20 @@ def grep(
     typed = output.payloads(arguments, readers)
     search = _Search(matcher, typed, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
     if is_coloured(color) and not invert:
-        search.highlight = Highlighter(text, [each.needle for each in matcher.patterns], matcher.places, ignore_case)
+        search.highlight = Highlighter(text, [part.needle for part in matcher.patterns], matcher.places, ignore_case)
     selector = Selector(arguments, topic, partition)
     try:
         if following:
-            found = _follow(search, query, readers, chosen, selector)
+            has_match = _follow(search, query, readers, chosen, selector)
         else:
-            found = _once(search, readers, 0 if quiet else chosen.size, workers)
+            has_match = _once(search, readers, 0 if quiet else chosen.size, workers)
     except CorruptionError as error:
         common.complain(common.remedy(error))
         click.get_current_context().exit(2)
     if counting or names:
         _print_counts(search.counts, names)
     search.damage |= typed is not None and report_undecoded(typed.undecoded, typed.first)
-    click.get_current_context().exit(2 if search.damage or common.is_damage_met() else 0 if found else 1)
+    click.get_current_context().exit(2 if search.damage or common.is_damage_met() else 0 if has_match else 1)
 
 
 def _needles(
@@ -252,7 +252,7 @@ class _Search:
         load = Workload("pylogseg grep", [part.size for part in parts], bar)
         for item in executor.stream(self._search, parts, load):
             if isinstance(item, bytes):
-                with bar.paused(sys.stdout, item.endswith(b"\n")):
+                with bar.pause(sys.stdout, item.endswith(b"\n")):
                     self._print(item)
                 printed += 1
                 if printed == self._limit:  # each piece is one record then
@@ -260,7 +260,7 @@ class _Search:
                 continue
             self.counts[item.name] = self.counts.get(item.name, 0) + item.matched
             if item.gaps:
-                with bar.paused(sys.stderr):
+                with bar.pause(sys.stderr):
                     self.damage |= common.report_gaps(item.gaps)
         return any(self.counts.values())
 
@@ -269,7 +269,7 @@ class _Search:
         self._begin()
         printed, out = 0, TextBuffer()
         for columns, segment in chunks:
-            columns, rows = self._found(columns, segment)
+            columns, rows = self._find(columns, segment)
             for piece in self._pieces(columns.take(rows), segment, out):
                 self._print(piece)
                 printed += 1
@@ -291,7 +291,7 @@ class _Search:
     def _search(self, part: LogReader, emit: Emit, advance: Advance) -> _Row:
         part, out, count = part.apart(advance), TextBuffer(), 0
         for columns, segment in part.chunks():
-            columns, rows = self._found(columns, segment)
+            columns, rows = self._find(columns, segment)
             rows = rows[: self._limit - count] if self._limit else rows
             count += len(rows)
             if self._prints or self._limit:
@@ -301,7 +301,7 @@ class _Search:
                 break
         return _Row(part.name, count, part.gaps)
 
-    def _found(self, columns: RecordColumns, segment: Segment) -> tuple[RecordColumns, npt.NDArray[np.intp]]:
+    def _find(self, columns: RecordColumns, segment: Segment) -> tuple[RecordColumns, npt.NDArray[np.intp]]:
         """Return the records as they are printed, and which of them match."""
         if self._typed is not None:
             columns = self._typed.columns(columns, segment)

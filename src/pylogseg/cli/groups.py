@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.cluster_state import assignment_text, opened, report, rows_of, state_options
+from pylogseg.cli.cluster_state import assignment_text, open_state, report, rows_of, state_options
 from pylogseg.cli.outcomes import Row, print_rows
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.streams import say
@@ -116,7 +116,7 @@ _MEMBERS: Headings = {
     "GROUP-INSTANCE-ID": "instanceId",
     "HOST": "host",
     "CLIENT-ID": "clientId",
-    "#PARTITIONS": lambda row: sum(len(each["partitions"]) for each in row["assignment"] or ()),
+    "#PARTITIONS": lambda row: sum(len(topic["partitions"]) for topic in row["assignment"] or ()),
     "CURRENT-EPOCH": "memberEpoch",
     "CURRENT-ASSIGNMENT": lambda row: assignment_text(row["assignment"]) or None,
     "TARGET-EPOCH": "targetEpoch",
@@ -155,7 +155,7 @@ def groups(
         raise RequestError("--export: the name is empty: expected a file")
     if overwrite and export is None:
         raise RequestError("--overwrite needs --export")
-    state, names = opened(arguments, as_of, TOPIC, output=None if export is None else Path(export))
+    state, names = open_state(arguments, as_of, TOPIC, output=None if export is None else Path(export))
     if export is not None:
         check_free(Path(export), overwrite)
     if map_to is not None:
@@ -195,21 +195,21 @@ def described_offsets(state: ClusterState, names: list[str], table: str = "group
     """Return offsets of a table with the member that has the partition, and partitions of members without an offset."""
     rows_of(state, "groups", names, "group")  # says which of the names there is not
     wanted = set(names)
-    found = {(row["group"], row["topic"], row["partition"]): row for row in rows_of(state, table)}
+    by_key = {(row["group"], row["topic"], row["partition"]): row for row in rows_of(state, table)}
     is_of_share = {row["group"] for row in rows_of(state, "groups") if row["type"] in ("Share", "Streams")}
     for member in rows_of(state, "group_members"):
-        for each in (member["assignment"] or ()) if member["group"] not in is_of_share else ():
-            for partition in each["partitions"]:
-                key = member["group"], each["topic"], partition
-                end = state.ends(each["topic"], partition)
+        for topic in (member["assignment"] or ()) if member["group"] not in is_of_share else ():
+            for partition in topic["partitions"]:
+                key = member["group"], topic["topic"], partition
+                end = state.ends(topic["topic"], partition)
                 empty = dict.fromkeys(
                     ("leaderEpoch", "offset", "lag", "pendingOffset", "stale", "lagRecords", "lagBytes", "lagMs")
                 )
-                row = found.get(key) or dict(zip(("group", "topic", "partition"), key, strict=True)) | empty | {
+                row = by_key.get(key) or dict(zip(("group", "topic", "partition"), key, strict=True)) | empty | {
                     "endOffset": end
                 }
-                found[key] = row | {name: member[name] for name in ("memberId", "host", "clientId")}
-    return [found[key] for key in sorted(found) if not wanted or key[0] in wanted]
+                by_key[key] = row | {name: member[name] for name in ("memberId", "host", "clientId")}
+    return [by_key[key] for key in sorted(by_key) if not wanted or key[0] in wanted]
 
 
 def described_shares(state: ClusterState, names: list[str]) -> list[Row]:

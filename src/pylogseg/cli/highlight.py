@@ -44,31 +44,31 @@ class Highlighter:
         self._text, self._places, self._escapes = text, places, common.is_terminal(sys.stdout)
 
     def records(self, columns: RecordColumns, segment: Segment) -> Iterator[bytes]:
-        changed = self._marked(columns)
+        changed = self._mark_columns(columns)
         for row in range(len(columns)):
-            yield b"".join(map(self._coloured, *zip(*self._text.pieces(columns, changed, segment, row), strict=True)))
+            yield b"".join(map(self._colour, *zip(*self._text.pieces(columns, changed, segment, row), strict=True)))
 
-    def _coloured(self, plain: bytes, marked: bytes | None) -> bytes:
+    def _colour(self, plain: bytes, marked: bytes | None) -> bytes:
         is_marked = marked is not None and not any(mark in plain for mark in _MARKS) and _without(marked) == plain
         shown = marked if marked is not None and is_marked else plain
         if self._escapes:
             shown = printable(shown.decode("utf-8", "surrogateescape")).encode()
         return _with(shown, _COLOURS) if is_marked else shown
 
-    def _marked(self, columns: RecordColumns) -> RecordColumns:
+    def _mark_columns(self, columns: RecordColumns) -> RecordColumns:
         """Return the same records with marks around matches, and all their payloads in one source."""
         data = bytearray()
         keys: list[tuple[int, int]] = []
         values: list[tuple[int, int]] = []
         places, headers = [], _headers(columns)
         for row in range(len(columns)):
-            for payload, place, found in ((columns.key(row), "key", keys), (columns.value(row), "value", values)):
+            for payload, place, sizes in ((columns.key(row), "key", keys), (columns.value(row), "value", values)):
                 written = self._mark(payload, place)
-                found.append((len(data), -1 if written is None else len(written)))
+                sizes.append((len(data), -1 if written is None else len(written)))
                 data += written or b""
             places.append(len(data))
             for _ in range(int(columns.header_count[row])):
-                data += b"".join(_sized(self._mark(payload, "headers")) for payload in next(headers))
+                data += b"".join(_encode_sized(self._mark(payload, "headers")) for payload in next(headers))
         key, value = np.array(keys, np.int64).reshape(-1, 2), np.array(values, np.int64).reshape(-1, 2)
         return replace(
             columns,
@@ -83,9 +83,9 @@ class Highlighter:
     def _mark(self, payload: bytes | None, place: str) -> bytes | None:
         if payload is None or place not in self._places:
             return payload
-        found = _joined(_whole(payload, span) for pattern in self._patterns for span in spans(pattern, payload))
+        marks = _join_spans(_whole(payload, span) for pattern in self._patterns for span in spans(pattern, payload))
         marked, at = bytearray(), 0
-        for begin, end in found:
+        for begin, end in marks:
             marked += payload[at:begin] + _MARKS[0] + payload[begin:end] + _MARKS[1]
             at = end
         return bytes(marked + payload[at:])
@@ -97,7 +97,7 @@ def _headers(columns: RecordColumns) -> Iterator[tuple[bytes | None, bytes | Non
         yield columns.span(name_place[i], name_size[i]), columns.span(value_place[i], value_size[i])
 
 
-def _sized(payload: bytes | None) -> bytes:
+def _encode_sized(payload: bytes | None) -> bytes:
     """Encode a name or value of a header."""
     return encode_varint(-1 if payload is None else len(payload)) + (payload or b"")
 
@@ -112,7 +112,7 @@ def _whole(payload: bytes, span: tuple[int, int]) -> tuple[int, int]:
     return begin, end
 
 
-def _joined(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_spans(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sort spans, and join those that overlap or touch."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(found):

@@ -122,7 +122,7 @@ def _parse_option(text: str) -> tuple[str, str]:
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until interrupted.")
 @click.option(
     "--every",
-    callback=common.parsed(common.parse_duration),
+    callback=common.parse_with(common.parse_duration),
     default="60s",
     show_default=True,
     help="With --follow: how often.",
@@ -164,10 +164,10 @@ def lake(
     *arguments_of_log, table = arguments
     if not arguments_of_log:
         raise click.UsageError("expected a path and a table")
-    given = {"schema": schema, "registry": registry, "message": message}
+    texts = {"schema": schema, "registry": registry, "message": message}
     which = wants_schema(key_as, value_as)
-    check_unused(which, given, "--value-as")
-    decoding = decoding_of(which, given) if which else None
+    check_unused(which, texts, "--value-as")
+    decoding = decoding_of(which, texts) if which else None
     reading = replace(COMMITTED, isolation_level=isolation_level, on_corrupt=on_corrupt)
     options = LakeOptions(replace(reading, max_bytes_per_second=max_bytes_per_second), decoding, **how)
     with workers.executor() as executor:

@@ -85,10 +85,10 @@ def ls(
         # With numpy, whose import takes longer than a list of partitions.
         from pylogseg.inspect.stats.listing_windows import segment_row
 
-        found = [segment for p in partitions for segment in p.segments] + list(chosen.disk.loose)
+        shown = [segment for p in partitions for segment in p.segments] + list(chosen.disk.loose)
         if sort == "size":
-            found.sort(key=lambda segment: segment.size, reverse=True)
-        rows = list(zip(found, Threads(jobs).map(segment_row, found), strict=True))
+            shown.sort(key=lambda segment: segment.size, reverse=True)
+        rows = list(zip(shown, Threads(jobs).map(segment_row, shown), strict=True))
         outcome, errors = SegmentList(rows, partitions if everything else ()), [row.error for _, row in rows]
     else:
         listed = list(zip(partitions, Threads(jobs).map(partition_row, partitions), strict=True))

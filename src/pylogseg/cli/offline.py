@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import click
 
 from pylogseg.cli.common import (
-    decorated,
+    add_all,
     jobs_option,
     json_option,
     names_options,
     parse_moment,
     parse_settings,
-    parsed,
+    parse_with,
     print_json,
     print_table,
     progress,
@@ -74,7 +74,7 @@ _OPTIONS = (
         help="The __cluster_metadata-0 folder with the topics' settings, or 'none'; default: the one in DIR.",
     ),
     click.option(
-        "--now", "now_ms", callback=parsed(parse_moment), metavar="TIME",
+        "--now", "now_ms", callback=parse_with(parse_moment), metavar="TIME",
         help="Use TIME as the current time, e.g. 2026-01-31T12:00:00Z; default: the clock.",
     ),
     json_option,
@@ -208,7 +208,7 @@ def _command(function: Callable[..., None], jobs: Callable[[Any], Any]) -> Calla
         shared.update(topic=(*names, *topic) or None, partition=partition or None, config=parse_settings(config))
         function(Request(directory, shared, as_json, quiet, verbose, workers), **rest)
 
-    return decorated(command, (*_OPTIONS[:-2], *worker_options(jobs), *_OPTIONS[-2:]))
+    return add_all(command, (*_OPTIONS[:-2], *worker_options(jobs), *_OPTIONS[-2:]))
 
 
 def keeps_copies(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -227,7 +227,7 @@ def keeps_copies(what: str) -> Callable[[Callable[..., None]], Callable[..., Non
             click.option("--keep", metavar="FOLDER", type=Local(), help=to),
             click.option("--no-keep", is_flag=True, help=lost),
         )
-        return decorated(command, options)
+        return add_all(command, options)
 
     return decorate
 

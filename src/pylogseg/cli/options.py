@@ -34,7 +34,7 @@ def declared_option(field: Field[Any], declared: Option, text: str = "", default
         how.update(type=click.Choice(declared.words), default=preset, show_default=True)
     elif declared.parse:
         how.update(
-            metavar=declared.metavar or _METAVARS[declared.parse], callback=common.parsed(_PARSERS[declared.parse])
+            metavar=declared.metavar or _METAVARS[declared.parse], callback=common.parse_with(_PARSERS[declared.parse])
         )
         if isinstance(preset, str):
             how.update(default=preset, show_default=True)
@@ -57,7 +57,7 @@ def decompressed_option(consequence: str = "counts as damaged") -> Callable[[F],
 
 def time_options(text: str = "From this time on") -> Callable[[F], F]:
     """Return what adds ``--since`` and ``--until``; help begins with a text."""
-    return lambda function: common.decorated(function, [question_option("since", text), question_option("until")])
+    return lambda function: common.add_all(function, [question_option("since", text), question_option("until")])
 
 
 def reading_options(*names: str, text: str = "counts as damaged", **defaults: Any) -> Callable[[F], F]:
@@ -68,10 +68,10 @@ def reading_options(*names: str, text: str = "counts as damaged", **defaults: An
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
-        def collected(**given: Any) -> Any:
+        def call(**given: Any) -> Any:
             return function(reading=Reading(**{name: given.pop(name) for name in names}), **given)
 
         add = [question_option(name, text, defaults.get(name)) for name in names]
-        return common.decorated(cast("F", collected), add)
+        return common.add_all(cast("F", call), add)
 
     return decorate

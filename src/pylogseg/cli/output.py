@@ -67,11 +67,11 @@ class RecordText:
         lines = bytes(text.render(columns, program, out, start, stop)).split(b"\n") if self.ends_lines else []
         if len(lines) == stop - start + 1:  # each record is one line
             return [line + b"\n" for line in lines[:-1]]
-        found = []
+        pieces = []
         for row in range(start, stop):
             out.clear()
-            found.append(bytes(text.render(columns, program, out, row, row + 1)))
-        return found
+            pieces.append(bytes(text.render(columns, program, out, row, row + 1)))
+        return pieces
 
     def pieces(
         self, columns: RecordColumns, changed: RecordColumns, segment: Segment, row: int
@@ -170,17 +170,17 @@ class Output:
 
     def payloads(self, arguments: Sequence[str], readers: Sequence[LogReader]) -> PayloadText | None:
         """Return what decodes keys and values, if they are to be decoded."""
-        given = {"schema": self.schema, "registry": self.registry, "message": self.message}
+        texts = {"schema": self.schema, "registry": self.registry, "message": self.message}
         own = self.internal, self.show_secrets
-        return payload_text((self.key_as, self.value_as), given, own, arguments, readers)
+        return payload_text((self.key_as, self.value_as), texts, own, arguments, readers)
 
 
 def output_options(function: F) -> F:
     """Add the options that print records: a parameter ``output``."""
 
     @functools.wraps(function)
-    def collected(**given: Any) -> Any:
-        output = Output(**{each.name: given.pop(each.name) for each in fields(Output)})
+    def call(**given: Any) -> Any:
+        output = Output(**{option.name: given.pop(option.name) for option in fields(Output)})
         return function(output=output, **given)
 
     add = [
@@ -211,4 +211,4 @@ def output_options(function: F) -> F:
         ),
         click.option("--show-secrets", is_flag=True, help="With --internal: print passwords and the keys of users."),
     ]
-    return common.decorated(cast("F", collected), add)
+    return common.add_all(cast("F", call), add)

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from pylogseg.cli.common import F, decorated, parse_moment
+from pylogseg.cli.common import F, add_all, parse_moment
 
 #: In a context's meta: which point is read.
 _WANTED = "pylogseg.archive.point"
 
 
-def _noted(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+def _note_option(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
     def note(ctx: click.Context, _: click.Parameter, text: str | None) -> None:
         if text is not None:
             ctx.meta.setdefault(_WANTED, {})[name] = text
@@ -23,18 +23,18 @@ def _noted(name: str) -> Callable[[click.Context, click.Parameter, str | None], 
 
 def point_options(function: F) -> F:
     """Add ``--at`` and ``--point``; `at_point` is the callback of the argument that names the archive."""
-    given: dict[str, Any] = {"is_eager": True, "expose_value": False}
+    hidden: dict[str, Any] = {"is_eager": True, "expose_value": False}
     at = click.option(
-        "--at", metavar="TIME", callback=_noted("at"), help="For an archive: the last point up to TIME.", **given
+        "--at", metavar="TIME", callback=_note_option("at"), help="For an archive: the last point up to TIME.", **hidden
     )
     point = click.option(
         "--point",
         metavar="ID",
-        callback=_noted("point"),
+        callback=_note_option("point"),
         help="For an archive: the point with this id, or a beginning of it from the year on.",
-        **given,
+        **hidden,
     )
-    return decorated(function, [at, point])
+    return add_all(function, [at, point])
 
 
 def keep_options(function: F) -> F:
@@ -48,7 +48,7 @@ def keep_options(function: F) -> F:
     options = [
         click.option(f"--keep-{kind}", type=number, default=0, metavar="N", help=text) for kind, text in kinds.items()
     ]
-    return decorated(function, options)
+    return add_all(function, options)
 
 
 def is_point_asked(ctx: click.Context) -> bool:
@@ -61,7 +61,7 @@ def at_point(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     if not is_point_asked(ctx):
         return value
     if isinstance(value, tuple):
-        return tuple(at_point(ctx, param, each) for each in value)
+        return tuple(at_point(ctx, param, argument) for argument in value)
     from pylogseg.archive.at_point import point_url  # all that reads tiers: only where there is one
 
     wanted = ctx.meta[_WANTED]

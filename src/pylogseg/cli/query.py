@@ -92,7 +92,7 @@ def query_options(always_latest: bool = False) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
-        def collected(reading: Reading, key: str | None, **given: Any) -> Any:
+        def call(reading: Reading, key: str | None, **given: Any) -> Any:
             chosen = {name: value for name in names if (value := given.pop(name)) is not None}
             if chosen["tombstones"] and not (always_latest or chosen["latest"]):
                 raise RequestError("--tombstones needs --latest; without --latest, tombstones are always included")
@@ -102,7 +102,7 @@ def query_options(always_latest: bool = False) -> Callable[[F], F]:
         add = [declared_option(*declared[name], texts.get(name, "")) for name in names]
         key = click.option("--key", "-k", metavar="KEY", help="Only records with this key, in the form of --key-as.")
         add = [*add[:3], key, reading_options(*_READING, on_corrupt="raise"), *add[3:]]
-        return common.decorated(cast("F", collected), add)
+        return common.add_all(cast("F", call), add)
 
     return decorate
 

@@ -110,7 +110,7 @@ def redact(
     if parts is not None:
         names = tuple(part.strip() for part in parts.split(","))
         blank = Blank(names, None if value is None else bytes_of(value, "text"))
-    keys = [key_of(each, key_as) for each in key]
+    keys = [key_of(text, key_as) for text in key]
     if key_file is not None:
         keys += _keys_in(key_file, key_as)
     matches = []
@@ -125,7 +125,7 @@ def redact(
         nothing="no record matches",
         passes=2,
         keys=keys,
-        headers=[_header(each) for each in headers],
+        headers=[_header(header) for header in headers],
         matches=matches,
         blank=blank,
         everywhere=everywhere,

@@ -103,7 +103,7 @@ interrupted: no file is left.
 @click.option(
     "--now",
     metavar="TIME",
-    callback=common.parsed(common.parse_moment),
+    callback=common.parse_with(common.parse_moment),
     help="Use TIME as the current time, for ages, rates and retention; default: the clock.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
@@ -176,23 +176,23 @@ def report(
     size = sum(segment.size for p in scanned for segment in p.segments)
     size += sum(segment.size for segment in chosen.disk.loose)
     with workers.executor() as executor, common.progress(size, "report") as advance:
-        found = Report(gather(chosen.disk, scanned, options, executor, advance))
+        result = Report(gather(chosen.disk, scanned, options, executor, advance))
     if compare is not None:
-        found = found.since(compare)
+        result = result.since(compare)
     if output is not None:
-        found.write(output)
+        result.write(output)
     if csv_folder is not None:
-        found.write_csv(csv_folder)
+        result.write_csv(csv_folder)
     if as_json:
-        common.print_json(found.to_dict())
+        common.print_json(result.to_dict())
     else:
-        say(found.facts.verdict)
-        for text in () if found.facts.since is None else since_lines(found.facts.since):
+        say(result.facts.verdict)
+        for text in () if result.facts.since is None else since_lines(result.facts.since):
             say(text)
-        for each in (output, csv_folder):
-            if each is not None:
-                say(each)
-    common.end_with_code(found.exit_code)
+        for path in (output, csv_folder):
+            if path is not None:
+                say(path)
+    common.end_with_code(result.exit_code)
 
 
 # ---- what changed since an earlier report ----
@@ -204,17 +204,17 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 
 
 def since_lines(since: Since) -> Iterator[str]:
-    made = datetime.datetime.fromtimestamp(since.made_ms / 1000, datetime.timezone.utc)
-    yield f"Since {made:%Y-%m-%d %H:%M:%S} UTC ({span_text(since.span_ms)}, {since.source}):"
+    moment = datetime.datetime.fromtimestamp(since.made_ms / 1000, datetime.timezone.utc)
+    yield f"Since {moment:%Y-%m-%d %H:%M:%S} UTC ({span_text(since.span_ms)}, {since.source}):"
     yield f"  size: {size_text(since.size_before)} -> {size_text(since.size_after)}"
-    counts = Counter(each["what"] for each in since.partitions)
-    told = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    yield f"  partitions: {told + ', ' if told else ''}{since.partitions_same:,} as they were"
+    counts = Counter(change["what"] for change in since.partitions)
+    counted = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    yield f"  partitions: {counted + ', ' if counted else ''}{since.partitions_same:,} as they were"
     yield from _some(since.partitions, _partition)
-    found = Counter(each["what"] for each in since.findings)
-    yield f"  findings: {found['new']:,} new, {found['gone']:,} gone, {since.findings_same:,} the same"
+    findings = Counter(change["what"] for change in since.findings)
+    yield f"  findings: {findings['new']:,} new, {findings['gone']:,} gone, {since.findings_same:,} the same"
     yield from _some(since.findings, lambda each: f"{each['what']}: {each['level']}, {each['path']}: {each['reason']}")
-    changed = [each for each in since.groups if each["what"] != "same"]
+    changed = [group for group in since.groups if group["what"] != "same"]
     if since.groups:
         yield f"  groups: {len(changed):,} changed, {len(since.groups) - len(changed):,} the same"
         yield from _some(changed, _group)

@@ -16,10 +16,10 @@ from pylogseg.archive.restoring import restore_point
 from pylogseg.archive.whole_cluster.command import restore_cluster
 from pylogseg.cli.common import (
     F,
-    decorated,
+    add_all,
     json_option,
     parse_moment,
-    parsed,
+    parse_with,
     progress,
     quiet_option,
     size_option,
@@ -161,7 +161,7 @@ def _cluster_options(command: F) -> F:
         click.option("--replicas", type=click.IntRange(min=1), metavar="N", help=replicas),
         click.option("--without-groups", is_flag=True, help="Into a cluster: commit no offsets of groups."),
     ]
-    return decorated(command, options)
+    return add_all(command, options)
 
 
 def _tier_end_options(command: F) -> F:
@@ -170,9 +170,9 @@ def _tier_end_options(command: F) -> F:
     until = "From a tier: end before the first record since this time (2h ago, 2026-01-31T12:00:00Z, or milliseconds)."
     options = [
         click.option("--to", type=_OffsetOrCluster(), metavar="URL|OFFSET", is_eager=True, help=to),
-        click.option("--until", metavar="TIME", callback=parsed(parse_moment), help=until),
+        click.option("--until", metavar="TIME", callback=parse_with(parse_moment), help=until),
     ]
-    return decorated(command, options)
+    return add_all(command, options)
 
 
 def _arrival_options(command: F) -> F:
@@ -186,7 +186,7 @@ def _arrival_options(command: F) -> F:
         click.option("--keep-producers/--forget-producers", default=None, help=keep),
         click.option("--abort-open-transactions", is_flag=True, help=abort),
     ]
-    return decorated(command, options)
+    return add_all(command, options)
 
 
 def _node_options(command: F) -> F:
@@ -200,7 +200,7 @@ def _node_options(command: F) -> F:
         click.option("--broker", "brokers", multiple=True, metavar="ID=DIR[,DIR]", help=broker),
         click.option("--listener", metavar="NAME", help="With --cluster: the controllers' listener."),
     ]
-    return decorated(command, options)
+    return add_all(command, options)
 
 
 @click.command(epilog=_EPILOG)
@@ -333,14 +333,14 @@ def restore(
 def _refuse_other_options() -> None:
     """Raise UsageError for options of a restore into a log directory."""
     context = click.get_current_context()
-    given = [
+    flags = [
         param.opts[0]
         for param in context.command.params
         if param.name not in _OF_CLUSTER
         and context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
     ]
-    if given:
-        raise click.UsageError(f"{', '.join(given)}: not for a restore into a running cluster")
+    if flags:
+        raise click.UsageError(f"{', '.join(flags)}: not for a restore into a running cluster")
 
 
 #: Parameters of a restore into a running cluster.

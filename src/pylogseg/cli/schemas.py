@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
+from pylogseg.cli.cluster_state import open_state, report, rows_of, state_options
 from pylogseg.cli.outcomes import print_rows
 from pylogseg.errors import RequestError
 from pylogseg.format.outcome import Headings
@@ -48,7 +48,7 @@ def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number
     """List schemas: subjects, versions, ids, types, and what was deleted, from the files alone."""
     if text and as_json:
         raise RequestError("--json has the texts too: choose one of --text and --json")
-    state, names = opened(arguments, as_of, TOPIC)
+    state, names = open_state(arguments, as_of, TOPIC)
     rows = rows_of(state, "schemas", names, "subject")
     if number is not None:
         rows = [row for row in rows if row["id"] == number]

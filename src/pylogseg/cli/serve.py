@@ -85,7 +85,7 @@ def serve(
     """Serve log directories over Kafka's protocol: any client reads them, and nothing in them changes."""
     settings, tier = serving.settings(connecting), tiers.tier_of_command()
 
-    def made() -> Server:
+    def make_server() -> Server:
         return opening.serve(
             *directories,
             topic=topic or None,
@@ -99,4 +99,4 @@ def serve(
             **settings,
         )
 
-    serving.run(made, serving.paths_text(directories))
+    serving.run(make_server, serving.paths_text(directories))

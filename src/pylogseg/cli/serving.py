@@ -60,8 +60,8 @@ _OPTIONS = (
 
 
 def options(function: _F) -> _F:
-    for each in reversed(_OPTIONS):
-        function = each(function)
+    for option in reversed(_OPTIONS):
+        function = option(function)
     return function
 
 
@@ -100,7 +100,7 @@ def run(made: Callable[[], Server], where: str) -> None:
 
 
 def paths_text(paths: tuple[str, ...]) -> str:
-    return ", ".join(printable(without_login(each)) for each in paths)
+    return ", ".join(printable(without_login(path)) for path in paths)
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -115,7 +115,7 @@ def _greet(server: Server, where: str) -> None:
     what = [
         count_text(len(catalog.topics), "topic"),
         count_text(len(partitions), "partition"),
-        size_text(sum(each.size for each in partitions)),
+        size_text(sum(partition.size for partition in partitions)),
     ]
     for warning in server.warnings():
         common.complain(printable(warning))

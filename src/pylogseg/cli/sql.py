@@ -238,13 +238,13 @@ def answer(session: Session, query: str, form: str, target: Path | None, overwri
             check_free(target, overwrite)  # also after the first statement of a prompt
             _write_file(answers, form, target)
             return
-        for number, each in enumerate(answers):
+        for number, reply in enumerate(answers):
             if form == "table":
                 if number:
                     click.echo()
-                print_answer(each)
+                print_answer(reply)
             else:
-                _write_stdout(each, form)
+                _write_stdout(reply, form)
 
 
 def explain_query(session: Session, query: str, form: str, target: Path | None) -> None:
@@ -313,15 +313,15 @@ def _write_file(answers: Iterator[Answer], form: str, target: Path) -> None:
     from pylogseg.env.beside import whole
     from pylogseg.tables.sql.forms import write_answer
 
-    found = 0
+    count = 0
     with whole(target) as file:
-        for each in answers:
-            found += 1
-            if found > 1:
+        for reply in answers:
+            count += 1
+            if count > 1:
                 break
-            write_answer(form, each.schema, each.batches, file)
-        if found != 1:
-            what = "no answer" if not found else "more than one"
+            write_answer(form, reply.schema, reply.batches, file)
+        if count != 1:
+            what = "no answer" if not count else "more than one"
             raise RequestError(f"{target} holds one answer, and the query has {what}: run its statements one by one")
 
 

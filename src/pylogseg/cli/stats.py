@@ -18,7 +18,7 @@ from pylogseg.format.outcome import Headings
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import payload_text
 from pylogseg.format.words import size_text
-from pylogseg.inspect.stats.counting import Counting, counted
+from pylogseg.inspect.stats.counting import Counting, count_units
 from pylogseg.inspect.stats.groups import (
     StatsGroup,
     units_of,
@@ -132,8 +132,8 @@ def stats(
     units = units_since(units_of(chosen.disk, chosen.live_partitions(), notes), since)
     size = sum(segment.size for unit, _ in units for segment in unit.segments)
     with workers.executor() as executor, common.progress(size, "counting") as advance:
-        found = dict(counted(units, by, how, _whole, executor, advance))
-    groups = sorted(found.values(), key=_ORDERS[sort]) if sort else list(found.values())
+        by_name = dict(count_units(units, by, how, _whole, executor, advance))
+    groups = sorted(by_name.values(), key=_ORDERS[sort]) if sort else list(by_name.values())
     damage = False
     for group in groups:
         damage |= common.report_gaps(group.stats.gaps)
@@ -157,9 +157,9 @@ def _count_records(
     readers = [LogReader.of(log, selection, state) for log in chosen.logs() if log.error is None]
     parts = [part for reader in readers for part in reader.parts(workers.part_bytes)]
     with workers.executor() as executor, common.progress(chosen.size, "counting") as advance:
-        found, gaps = counted_records(parts, by, executor, advance)
+        table, gaps = counted_records(parts, by, executor, advance)
     damage = common.report_gaps(gaps) | report_losses(readers)
-    rows = _plain(found).to_pylist()
+    rows = _plain(table).to_pylist()
     if as_json and by == "key":
         rows = [row | {"key": payload_text(row["key"])} for row in rows]
     headings: Headings = {

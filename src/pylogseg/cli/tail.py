@@ -44,11 +44,11 @@ def last_records(reader: LogReader, count: int) -> LogReader:
 
 
 def _last_offsets(reader: LogReader, count: int) -> npt.NDArray[np.int64]:
-    found = np.empty(0, np.int64)
+    offsets = np.empty(0, np.int64)
     for chunk in reader.chunks():
-        found = np.concatenate([found, chunk.columns.offset])
-        found = found[max(0, len(found) - count) :]
-    return found
+        offsets = np.concatenate([offsets, chunk.columns.offset])
+        offsets = offsets[max(0, len(offsets) - count) :]
+    return offsets
 
 
 class FollowedReader:
@@ -95,8 +95,8 @@ class FollowedReader:
                 return
             raise
         (log,) = logs_of(Disk((), disk.partitions[:1]))
-        known = self.reader.log._replace(segments=log.segments, snapshots=log.snapshots)
-        self.reader = replace(self.reader, log=known)
+        log_again = self.reader.log._replace(segments=log.segments, snapshots=log.snapshots)
+        self.reader = replace(self.reader, log=log_again)
 
 
 class Following:
@@ -113,7 +113,7 @@ class Following:
         report: Callable[[str], None],
     ) -> None:
         self.parts, self._log_dirs, self._appeared, self._report = parts, log_dirs, appeared, report
-        self._folders = self._listed()
+        self._folders = self._list_folders()
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield chunks of all partitions as they are appended, until no partition is left."""
@@ -133,12 +133,12 @@ class Following:
     def _look(self) -> None:
         gone = {part.reader.name: part for part in self.parts if part.is_gone}
         self.parts = [part for part in self.parts if not part.is_gone]
-        folders = self._listed()
+        folders = self._list_folders()
         if folders != self._folders:
             self._folders = folders
-            known = {part.path for part in self.parts}
+            paths = {part.path for part in self.parts}
             for part in self._appeared():
-                if part.path in known:
+                if part.path in paths:
                     continue
                 moved = gone.pop(part.reader.name, None)  # to another log directory: continue at the same offset
                 if moved is not None:
@@ -147,11 +147,11 @@ class Following:
         for part in gone.values():
             self._report(f"{part.path}: removed, and no longer followed")
 
-    def _listed(self) -> set[str]:
+    def _list_folders(self) -> set[str]:
         """Return the paths of all folders in the log directories."""
-        found: set[str] = set()
+        folders: set[str] = set()
         for log_dir in self._log_dirs:
             with contextlib.suppress(StorageError):
                 entries = log_dir.files.list_folder(log_dir.path)
-                found.update(log_dir.files.join(log_dir.path, entry.name) for entry in entries if entry.is_dir)
-        return found
+                folders.update(log_dir.files.join(log_dir.path, entry.name) for entry in entries if entry.is_dir)
+        return folders

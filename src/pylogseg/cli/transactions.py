@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pylogseg.cli.cluster_state import opened, report, rows_of, state_options
+from pylogseg.cli.cluster_state import open_state, report, rows_of, state_options
 from pylogseg.cli.outcomes import print_rows
 from pylogseg.cli.streams import say
 from pylogseg.errors import RequestError
@@ -36,7 +36,7 @@ Kafka; 2 wrong usage, a disk error, or the topic is not in the given directories
 
 
 def _partitions(row: dict[str, Any]) -> str | None:
-    return ",".join(f"{each['topic']}-{n}" for each in row["partitions"] for n in each["partitions"]) or None
+    return ",".join(f"{part['topic']}-{n}" for part in row["partitions"] for n in part["partitions"]) or None
 
 
 _TRANSACTIONS: Headings = {
@@ -90,7 +90,7 @@ def transactions(
     """List transactions as their coordinator knows them, and find those that hang."""
     if is_open + hanging + producers > 1:
         raise RequestError("choose one of --open, --hanging and --producers")
-    state, names = opened(arguments, as_of, TOPIC, is_needed=not producers)
+    state, names = open_state(arguments, as_of, TOPIC, is_needed=not producers)
     table, columns = "transactions", _TRANSACTIONS
     if is_open or hanging:
         table, columns = "open_transactions", _OPEN

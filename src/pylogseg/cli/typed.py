@@ -27,7 +27,7 @@ SCHEMA = DECODED
 
 def typed_options(function: F) -> F:
     """Add ``--schema``, ``--registry`` and ``--message``: parameters of these names."""
-    return common.decorated(
+    return common.add_all(
         function,
         [
             click.option(
@@ -60,18 +60,18 @@ def decoding_of(which: Sequence[str], options: dict[str, Any]) -> Decoding:
     """Return how the given columns are decoded."""
     from pylogseg.values.decoding import Decoding
 
-    given = dict(options)
-    number = given.get("schema")
+    settings = dict(options)
+    number = settings.get("schema")
     if number is not None and number.isdecimal():
-        given["schema"] = int(number)
-    if given.get("schema") is not None and len(which) > 1:
-        given["schema"] = {"value": given["schema"]}
-    return Decoding.of(tuple(which), **given)
+        settings["schema"] = int(number)
+    if settings.get("schema") is not None and len(which) > 1:
+        settings["schema"] = {"value": settings["schema"]}
+    return Decoding.of(tuple(which), **settings)
 
 
 def own_options(function: F) -> F:
     """Add ``--internal`` and ``--show-secrets``: parameters of these names."""
-    return common.decorated(
+    return common.add_all(
         function,
         [
             click.option(
@@ -122,7 +122,7 @@ def payload_text(
     if internal and any(style != "text" for style in styles):
         raise click.UsageError("--internal cannot be combined with --key-as and --value-as")
     wanted = wants_schema(*styles)
-    check_unused(wanted, {name: each for name, each in given.items() if name != "on_undecoded"}, "--value-as")
+    check_unused(wanted, {name: value for name, value in given.items() if name != "on_undecoded"}, "--value-as")
     if internal:
         from pylogseg.values.internal.record_text import MessageText
 
@@ -143,24 +143,24 @@ def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[L
     for reader in readers:
         by_topic.setdefault(reader.log.segments[0].topic if reader.log.segments else "", []).append(reader)
     if len(by_topic) < 2:
-        found = typed_of(decoding, arguments, readers, decoding.columns).decoders
-        return TypedText(lambda _: found, decoding.on_undecoded)
-    given = decoding.registry
-    schemas = given if isinstance(given, Schemas) else Schemas.open(given or schemas_disk(whole_disk(arguments)))
+        decoders = typed_of(decoding, arguments, readers, decoding.columns).decoders
+        return TypedText(lambda _: decoders, decoding.on_undecoded)
+    source = decoding.registry
+    schemas = source if isinstance(source, Schemas) else Schemas.open(source or schemas_disk(whole_disk(arguments)))
     decoding = replace(decoding, registry=schemas)
 
     def open_topic(topic: str) -> Decoders:
-        found: dict[str, Any] = {}
+        decoders: dict[str, Any] = {}
         for which in decoding.columns:
             # With both columns, a schema is that of values.
             one = replace(decoding, columns=(which,), schema=decoding.wanted(which))
             try:
-                found.update(typed_of(one, arguments, by_topic.get(topic, ()), (which,)).decoders)
+                decoders.update(typed_of(one, arguments, by_topic.get(topic, ()), (which,)).decoders)
             except RequestError as error:
                 if one.schema is not None:
                     raise
                 common.complain(f"note: the {which}s of {topic} are printed as text: {common.remedy(error)}")
-        return found
+        return decoders
 
     return TypedText(open_topic, decoding.on_undecoded)
 

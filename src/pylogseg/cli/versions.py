@@ -36,14 +36,14 @@ def lines() -> Iterator[str]:
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     yield f"{'python':18}{platform.python_version()} ({platform.python_implementation()}, {_lock(has_lock)})"
     yield f"{'system':18}{platform.platform()}, {platform.machine()}"
-    yield from (f"{name:18}{_installed(name)}" for name in dict.fromkeys(_PACKAGES))
+    yield from (f"{name:18}{_find_version(name)}" for name in dict.fromkeys(_PACKAGES))
 
 
 def _lock(has_lock: bool) -> str:
     return "with the interpreter's lock" if has_lock else "free-threaded"
 
 
-def _installed(name: str) -> str:
+def _find_version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pylogseg.cli.common import F, decorated, jobs_option
+from pylogseg.cli.common import F, add_all, jobs_option
 from pylogseg.env.executor import Executor, Threads
 from pylogseg.errors import RequestError, install_text
 from pylogseg.reading.ranges import PART_BYTES
@@ -92,10 +92,10 @@ def workers_option(function: F, jobs: Callable[[Any], Any] = jobs_option) -> F:
     """Add `worker_options`: a parameter ``workers``."""
 
     @functools.wraps(function)
-    def collected(**given: Any) -> Any:
+    def call(**given: Any) -> Any:
         return function(workers=workers_of(given), **given)
 
-    return decorated(collected, worker_options(jobs))  # type: ignore[return-value]
+    return add_all(call, worker_options(jobs))  # type: ignore[return-value]
 
 
 #: ``--jobs`` of commands that write partitions.

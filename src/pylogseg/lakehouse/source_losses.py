@@ -15,7 +15,7 @@ from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.lacking import Look, known, lacking, refuse
+from pylogseg.inspect.verify.lacking import Look, filter_damage, lacking, refuse
 from pylogseg.inspect.verify.missing import Around
 from pylogseg.lakehouse.ledger import Ledger
 from pylogseg.lakehouse.source import SourceTopic, Unwritten
@@ -73,7 +73,7 @@ def source_losses(
         findings += [finding for finding in below if finding.path not in named]
     if not force:
         refuse(findings)
-    return known(findings)
+    return filter_damage(findings)
 
 
 def _ranges_of(topic: SourceTopic, spans: Sequence[Unwritten], ledger: Ledger | None) -> dict[str, tuple[int, int]]:

@@ -23,7 +23,7 @@ from pylogseg.format.names import (
 )
 from pylogseg.inspect.small_file_doubts import carried_doubts
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.lacking import known, lacking_in
+from pylogseg.inspect.verify.lacking import filter_damage, lacking_in
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.copying.files import check_batches, copy_folder, first_difference
@@ -193,7 +193,7 @@ class _Move:
         self._result.doubts += doubts
         self._result.notes += notes
         self._result.lacking += [finding for finding in found if not finding.is_damage]
-        for finding in known(found):
+        for finding in filter_damage(found):
             above, last = self._storage.split(finding.path)
             name = last if last in names else self._storage.split(above)[1]
             if name in names:

@@ -59,7 +59,7 @@ def gather(
         reports = _reports(order, loose, scans, assembly)
         findings = findings_of(disk, chosen, reports, summary, options.choice)
     else:
-        findings = summary.added(_of_segments(_reports(order, loose, scans, assembly)))
+        findings = summary.count_all(_of_segments(_reports(order, loose, scans, assembly)))
     for finding in findings:
         assembly.add_finding(finding)
     assembly.finish_partition()
@@ -145,7 +145,7 @@ def _merge_scans(key: str, scans: Iterator[SegmentScan]) -> list[SegmentScan]:
             together.merge(segment_scan.sample)
             segment_scan.sample = Stats()
     if holder is not None:
-        together.tops = None if together.tops is None else together.tops.trimmed()
+        together.tops = None if together.tops is None else together.tops.trim()
         holder.sample = together
     return merged
 

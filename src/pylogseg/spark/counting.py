@@ -12,7 +12,7 @@ from pylogseg.disk.disk import Disk
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.executor import Executor
 from pylogseg.format.columns import spark_ddl, to_row
-from pylogseg.inspect.stats.counting import Counting, counted
+from pylogseg.inspect.stats.counting import Counting, count_units
 from pylogseg.inspect.stats.groups import StatsGroup, units_of
 from pylogseg.reading.logs import partitions_of
 from pylogseg.spark.exported import assign
@@ -32,7 +32,7 @@ def count_segments(disk: Disk, by: str, executor: Executor) -> Iterator[dict[str
     units = [(unit, 0) for unit in units_of(disk, partitions_of(disk), notes)]
     for note in notes:
         _log.warning("not known: %s", note)
-    for _, row in counted(units, by, Counting(), _stats_row, executor):
+    for _, row in count_units(units, by, Counting(), _stats_row, executor):
         yield {**row, **{name: moment_of(row[name], name, row["name"]) for name in _TIMES}}
 
 

@@ -151,7 +151,7 @@ class _Records:
             if not continues:
                 yield row
             if i in reasons:
-                yield _damaged(segment, row, reasons[i])
+                yield _make_gap_row(segment, row, reasons[i])
             elif controls[i]:
                 yield from (control_row(columns, record, row["position"]) for record in range(start, stop))
             for begin in range(start, stop, _TEXT_RECORDS) if not (i in reasons or controls[i]) else ():
@@ -160,7 +160,7 @@ class _Records:
             start = stop
 
 
-def _damaged(segment: Segment, row: Row, reason: str) -> Row:
+def _make_gap_row(segment: Segment, row: Row, reason: str) -> Row:
     end, first = row["position"] + row["size"], row["baseOffset"]
     gap = Gap(
         segment.path,

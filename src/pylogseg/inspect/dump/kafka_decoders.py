@@ -56,7 +56,7 @@ def _value_text(part: Part) -> str:
 def _with_members(text: str, fields: dict[str, Any]) -> str:
     """Put the consumers' own structs in place of the bytes of each member."""
     at = text.index('"members":')
-    found, rest = [], text[at:]
+    pieces, rest = [], text[at:]
     for member in fields["members"]:
         for name, schema in (
             ("subscription", "ConsumerProtocolSubscription"),
@@ -64,8 +64,8 @@ def _with_members(text: str, fields: dict[str, Any]) -> str:
         ):
             label = f'"{name}":"{base64.b64encode(member[name]).decode()}"'
             before, _, rest = rest.partition(label)
-            found += [before, f'"{name}":{_consumer_text(schema, member[name])}']
-    return text[:at] + "".join(found) + rest
+            pieces += [before, f'"{name}":{_consumer_text(schema, member[name])}']
+    return text[:at] + "".join(pieces) + rest
 
 
 def _consumer_text(name: str, raw: bytes) -> str:
@@ -80,11 +80,11 @@ def _consumer_text(name: str, raw: bytes) -> str:
 
 
 def _cluster_metadata(_: bytes | None, value: bytes | None, offset: int) -> str:
-    part = _framed(METADATA_TOPIC, value, offset)
+    part = _decode_framed(METADATA_TOPIC, value, offset)
     return part if isinstance(part, str) else f" payload: {framed_text(part)}"
 
 
-def _framed(topic: str, value: bytes | None, offset: int) -> Part | str:
+def _decode_framed(topic: str, value: bytes | None, offset: int) -> Part | str:
     """A record, or the text of why there is none."""
     try:
         part = decode_framed(topic, value or b"", offset=offset)
@@ -99,7 +99,7 @@ def _framed(topic: str, value: bytes | None, offset: int) -> Part | str:
 
 
 def _remote_log_metadata(_: bytes | None, value: bytes | None, offset: int) -> str:
-    part = _framed(_REMOTE, value, offset)
+    part = _decode_framed(_REMOTE, value, offset)
     if isinstance(part, str):
         return part
     assert part.message is not None
@@ -127,7 +127,7 @@ def _custom(raw: bytes | None) -> str:
 
 
 def _segment_text(f: dict[str, Any]) -> str:
-    epochs = sorted((each["leaderEpoch"], each["offset"]) for each in f["segmentLeaderEpochs"])
+    epochs = sorted((epoch["leaderEpoch"], epoch["offset"]) for epoch in f["segmentLeaderEpochs"])
     return (
         f"RemoteLogSegmentMetadata{{remoteLogSegmentId={_segment_id(f['remoteLogSegmentId'])}, "
         f"startOffset={f['startOffset']}, endOffset={f['endOffset']}, brokerId={f['brokerId']}, "
@@ -177,8 +177,8 @@ def texts_of(options: KafkaOptions, columns: RecordColumns, decoder: Decoder) ->
     from pylogseg.values.internal.message_text import coordinator_texts, dump_texts, join_texts, text_array, with_texts
 
     topic = _COORDINATORS.get(options.decoder or "")
-    made = None if topic is None else coordinator_texts(topic, columns)
-    rows = np.arange(len(columns)) if made is None else np.flatnonzero(~made.done)
+    typed = None if topic is None else coordinator_texts(topic, columns)
+    rows = np.arange(len(columns)) if typed is None else np.flatnonzero(~typed.done)
     texts: list[bytes] = []
     failure = None
     for i in rows.tolist():
@@ -187,9 +187,9 @@ def texts_of(options: KafkaOptions, columns: RecordColumns, decoder: Decoder) ->
         except KafkaFailure as error:
             failure = error
             break
-    if made is None:
+    if typed is None:
         return join_texts(text_array(texts)), failure
-    array = dump_texts(made) if failure is None else dump_texts(made).slice(0, rows[len(texts)])
+    array = dump_texts(typed) if failure is None else dump_texts(typed).slice(0, rows[len(texts)])
     return join_texts(with_texts(array, rows[: len(texts)], texts)), failure
 
 

@@ -50,9 +50,9 @@ def dump_offset_index(
         lines: list[bytes] = []
         try:
             for offset, position in _entries(index, "position"):
-                found = _last_offset_at(view, position, options.max_message_size)
-                if found != offset:
-                    complaints.mismatches.setdefault(absolute(path), {})[offset] = found
+                last = _last_offset_at(view, position, options.max_message_size)
+                if last != offset:
+                    complaints.mismatches.setdefault(absolute(path), {})[offset] = last
                 lines.append(b"offset: %d position: %d\n" % (offset, position))
         finally:
             if not options.verify_index_only:
@@ -159,9 +159,9 @@ def dump_time_index(
 def _check_times(index: TimeIndex, log: _IndexedLog, lines: list[bytes], complaints: Complaints) -> None:
     before = -1
     for offset, timestamp in _entries(index, "timestamp"):
-        found, largest = log.batch_with(offset)
-        if found != offset:
-            complaints.not_found.setdefault(index.path, []).append((offset, found))
+        last, largest = log.batch_with(offset)
+        if last != offset:
+            complaints.not_found.setdefault(index.path, []).append((offset, last))
         else:
             if largest != timestamp:
                 complaints.timestamps.setdefault(index.path, []).append((timestamp, largest))
@@ -208,8 +208,8 @@ class _IndexedLog:
         at = int(np.searchsorted(last_offsets, offset)) if rows.ascending else _first_true(last_offsets >= offset)
         if at == len(last_offsets):
             return -1, -1
-        found = int(last_offsets[at])
-        return found, self._largest(rows.table[first + at]) if found == offset else -1
+        last = int(last_offsets[at])
+        return last, self._largest(rows.table[first + at]) if last == offset else -1
 
     def _lookup(self, offset: int) -> int:
         """Return a position by the broker's search: first in the last entries, then in the others; zeros mislead it."""

@@ -154,7 +154,7 @@ class _Dump:
     def _data(self, columns: RecordColumns, start_batch: int, stop_batch: int, **what: Any) -> None:
         if self._decoder is not None and "start" not in what:
             if start_batch < stop_batch:
-                self._decoded(columns, (start_batch, stop_batch), self._decoder, what.get("batch_lines", True))
+                self._write_one(columns, (start_batch, stop_batch), self._decoder, what.get("batch_lines", True))
         elif start_batch < stop_batch:
             options = self._options
             dump_lines(
@@ -167,7 +167,7 @@ class _Dump:
                 **what,
             )
 
-    def _decoded(self, columns: RecordColumns, batches: tuple[int, int], decoder: Decoder, batch_lines: bool) -> None:
+    def _write_one(self, columns: RecordColumns, batches: tuple[int, int], decoder: Decoder, batch_lines: bool) -> None:
         """Write batches whose records Kafka's own code understands."""
         first, last = np.searchsorted(columns.batch, batches).tolist()
         texts, failure = texts_of(self._options, columns.take(slice(first, last)), decoder)

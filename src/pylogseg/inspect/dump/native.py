@@ -27,18 +27,18 @@ def files_of(paths: Iterable[str]) -> Iterator[str]:
 
     A path that cannot be read is yielded as it is given: `dump_file` raises the error.
     """
-    for given in paths:
-        files, pattern = file_system(given)
+    for argument in paths:
+        files, pattern = file_system(argument)
         for path in files.glob(pattern) or [pattern]:
             if not _is_folder(files, path):
-                yield _with_scheme(given, path)
+                yield _with_scheme(argument, path)
                 continue
             names = [e.name for e in files.list_folder(path) if not e.is_dir]
-            known = [name for name in names if parse_file_name(name).kind is not FileKind.UNKNOWN]
-            if not known:
-                remedy = "; name a file of it: `pylogseg ls -l` prints them" if is_tier(given) else ""
+            log_files = [name for name in names if parse_file_name(name).kind is not FileKind.UNKNOWN]
+            if not log_files:
+                remedy = "; name a file of it: `pylogseg ls -l` prints them" if is_tier(argument) else ""
                 raise RequestError(f"{path}: no Kafka files in this folder{remedy}")
-            yield from (_with_scheme(given, files.join(path, name)) for name in known)
+            yield from (_with_scheme(argument, files.join(path, name)) for name in log_files)
 
 
 def _is_folder(files: FileSystem, path: str) -> bool:
@@ -185,8 +185,8 @@ class _Columns:
         columns = _COLUMNS[kind]
         if kind != self._heading:
             self._heading = kind
-            self._line("  ".join(_justified(title, width) for title, _, width in columns).rstrip())
-        self._line("  ".join(_justified(_cell(row, name), width) for _, name, width in columns).rstrip())
+            self._line("  ".join(_justify(title, width) for title, _, width in columns).rstrip())
+        self._line("  ".join(_justify(_cell(row, name), width) for _, name, width in columns).rstrip())
 
     def _line(self, text: str) -> None:
         self._write(printable_line(text).encode() + b"\n")
@@ -196,7 +196,7 @@ class _Columns:
             self._line("  empty")
 
 
-def _justified(text: str, width: int) -> str:
+def _justify(text: str, width: int) -> str:
     return text.rjust(width) if width > 0 else text.ljust(-width)
 
 

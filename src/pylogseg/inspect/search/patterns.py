@@ -52,10 +52,10 @@ class Pattern:
 
     def _in_headers(self, columns: RecordColumns) -> Mask:
         name_place, name_size, value_place, value_size = columns.header_spans()
-        found = self._in_spans(name_place, name_size, columns.sources)
-        found |= self._in_spans(value_place, value_size, columns.sources)
+        hits = self._in_spans(name_place, name_size, columns.sources)
+        hits |= self._in_spans(value_place, value_size, columns.sources)
         mask = np.zeros(len(columns), np.bool_)
-        mask[np.repeat(np.arange(len(columns)), columns.header_count)[found]] = True
+        mask[np.repeat(np.arange(len(columns)), columns.header_count)[hits]] = True
         return mask
 
     def _in_spans(self, place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...]) -> Mask:
@@ -67,7 +67,7 @@ class Pattern:
         by_column = search(self.needle, place, size, sources)
         if by_column is not None:
             return by_column
-        found = self.needle.search
+        find = self.needle.search
         views = [memoryview(source) for source in sources]
         mask = np.zeros(len(place), np.bool_)
         rows = np.flatnonzero(size >= 0)
@@ -77,7 +77,7 @@ class Pattern:
             size[rows].tolist(),
             strict=True,
         )
-        hits = [found(views[source][at : at + length]) is not None for source, at, length in spans]
+        hits = [find(views[source][at : at + length]) is not None for source, at, length in spans]
         mask[rows] = hits
         return mask
 
@@ -93,8 +93,8 @@ class AnyOf:
     patterns: Sequence[Pattern] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        needles = _joined(list(dict.fromkeys(self.needles)), self.ignore_case)
-        object.__setattr__(self, "patterns", [Pattern(each, self.places, self.ignore_case) for each in needles])
+        needles = _merge_needles(list(dict.fromkeys(self.needles)), self.ignore_case)
+        object.__setattr__(self, "patterns", [Pattern(needle, self.places, self.ignore_case) for needle in needles])
 
     def matches(self, columns: RecordColumns) -> Mask:
         mask = np.zeros(len(columns), np.bool_)
@@ -103,7 +103,7 @@ class AnyOf:
         return ~mask if self.invert else mask
 
 
-def _joined(needles: list[Needle], ignore_case: bool) -> list[Needle]:
+def _merge_needles(needles: list[Needle], ignore_case: bool) -> list[Needle]:
     """Merge many ASCII texts into fewer expressions that match the same records."""
     texts = [needle for needle in needles if isinstance(needle, bytes) and needle.isascii()]
     if len(texts) < _FEW_NEEDLES:

@@ -90,16 +90,16 @@ def may_explode(expression: bytes) -> bool:
     >>> may_explode(rb"(?<!x)(a+)+b"), may_explode(rb"(?<!x)(\d+,)+b")
     (True, False)
     """
-    return any(_divides(body) for body in _repeated(_parser.parse(expression)))
+    return any(_divides(body) for body in _find_repeats(_parser.parse(expression)))
 
 
-def _repeated(parsed: Any) -> Iterator[Any]:
+def _find_repeats(parsed: Any) -> Iterator[Any]:
     """The bodies of all repetitions without a bound."""
     for operation, argument in parsed:
         if operation in _REPEATS and argument[1] >= _MANY:
             yield argument[2]
         for inner in _inner(operation, argument):
-            yield from _repeated(inner)
+            yield from _find_repeats(inner)
 
 
 def _divides(body: Any) -> bool:
@@ -136,8 +136,8 @@ def search(
     if text is None or int(np.maximum(size, 0).sum(dtype=np.int64)) > _MOST_BYTES:
         return None
     column = arrow.binary_array(place, size, sources, pa.binary())
-    found = pc.match_substring_regex(column, text, ignore_case=bool(pattern.flags & re.IGNORECASE))
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+    matches = pc.match_substring_regex(column, text, ignore_case=bool(pattern.flags & re.IGNORECASE))
+    return np.asarray(matches.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def spans(pattern: re.Pattern[bytes], data: bytes) -> list[tuple[int, int]]:
@@ -148,10 +148,10 @@ def spans(pattern: re.Pattern[bytes], data: bytes) -> list[tuple[int, int]]:
     """
     text = None if pattern.flags & ~re.IGNORECASE else in_re2(pattern.pattern)
     if text is None:
-        found = [match.span() for match in pattern.finditer(data)]
+        pairs = [match.span() for match in pattern.finditer(data)]
     else:
-        found = _spans_in_re2(f"(?i:{text})" if pattern.flags & re.IGNORECASE else text, data)
-    return [(begin, end) for begin, end in found if begin < end]
+        pairs = _spans_in_re2(f"(?i:{text})" if pattern.flags & re.IGNORECASE else text, data)
+    return [(begin, end) for begin, end in pairs if begin < end]
 
 
 def _spans_in_re2(expression: str, data: bytes) -> list[tuple[int, int]]:
@@ -160,9 +160,9 @@ def _spans_in_re2(expression: str, data: bytes) -> list[tuple[int, int]]:
     while mark.encode() in data:
         mark += "\1"
     marked = pc.replace_substring_regex(pa.scalar(data, pa.binary()), expression, f"{mark}\\0{mark}").as_py()
-    found, at = [], 0
+    pairs, at = [], 0
     for number, piece in enumerate(marked.split(mark.encode())):
         if number % 2:
-            found.append((at, at + len(piece)))
+            pairs.append((at, at + len(piece)))
         at += len(piece)
-    return found
+    return pairs

@@ -34,7 +34,7 @@ class Counting(NamedTuple):
         return self.since is None and self.until is None
 
 
-def counted(
+def count_units(
     units: Sequence[tuple[Unit, int]],
     by: str | None,
     how: Counting,
@@ -55,13 +55,13 @@ def counted(
         outlines.setdefault(key, []).append(outline)
         parts += [(segment, first) for segment in unit.segments]
         keys += [key] * count
-    merge = functools.partial(_merged, outlines=outlines, is_whole=how.is_whole, finish=finish)
+    merge = functools.partial(_merge_rows, outlines=outlines, is_whole=how.is_whole, finish=finish)
     count_part = functools.partial(_count, how=how)
     load = Workload("pylogseg stats", [segment.size for segment, _ in parts], on_bytes)
-    made = executor.merge(count_part, parts, keys, _fold, merge, load)
-    found = dict(made)
+    groups = executor.merge(count_part, parts, keys, _fold, merge, load)
+    results = dict(groups)
     for key in outlines:  # also those without a segment
-        yield key, found[key] if key in found else merge(key, iter(()))
+        yield key, results[key] if key in results else merge(key, iter(()))
 
 
 class _UnitOutline(NamedTuple):
@@ -104,7 +104,7 @@ def _fold(found: dict[int, Stats], number: int, stats: Stats) -> None:
     found[number] = stats
 
 
-def _merged(
+def _merge_rows(
     key: str,
     rows: Iterator[Stats],
     outlines: dict[str, list[_UnitOutline]],

@@ -108,8 +108,8 @@ def _from_entry(segment: Segment, view: FileView, offset: int | None) -> list[Ba
         return list(_headers(segment, view, 0))
     relative, position = below[-1]
     heads = list(_headers(segment, view, position))
-    found = segment.base_offset + relative
-    if heads[0].base_offset != found and found not in [head.last_offset for head in heads]:
+    entry_offset = segment.base_offset + relative
+    if heads[0].base_offset != entry_offset and entry_offset not in [head.last_offset for head in heads]:
         raise _OddError
     return heads
 
@@ -119,14 +119,14 @@ def _entries(segment: Segment, kind: FileKind, layout: str) -> list[tuple[int, i
     data, entry = segment.companion(kind) or b"", struct.Struct(layout)
     if len(data) % entry.size or len(data) > _MOST * entry.size:
         raise _OddError
-    found = list(entry.iter_unpack(data))
-    while len(found) > 1 and found[-1] == (0, 0):  # room for more
-        found.pop()
-    if len(found) == 1 and found[0] == (0, 0) and len(data) > entry.size:
+    entries = list(entry.iter_unpack(data))
+    while len(entries) > 1 and entries[-1] == (0, 0):  # room for more
+        entries.pop()
+    if len(entries) == 1 and entries[0] == (0, 0) and len(data) > entry.size:
         return []
-    if any(before[0] >= after[0] or before[1] > after[1] for before, after in itertools.pairwise(found)):
+    if any(before[0] >= after[0] or before[1] > after[1] for before, after in itertools.pairwise(entries)):
         raise _OddError
-    return found
+    return entries
 
 
 def _headers(segment: Segment, view: FileView, position: int) -> Iterator[BatchHead]:
@@ -139,7 +139,7 @@ def _headers(segment: Segment, view: FileView, position: int) -> Iterator[BatchH
             return
         if position + BATCH_HEADER_BYTES > start + len(held):
             start, held = position, bytes(view.read(position, _READ_BYTES))
-        head = _parsed(held[position - start : position - start + BATCH_HEADER_BYTES], position)
+        head = _parse_head(held[position - start : position - start + BATCH_HEADER_BYTES], position)
         if head.base_offset <= reached or head.last_offset < head.base_offset or head.position + head.size > size:
             raise _OddError
         yield head
@@ -147,7 +147,7 @@ def _headers(segment: Segment, view: FileView, position: int) -> Iterator[BatchH
     raise _OddError
 
 
-def _parsed(data: bytes, position: int) -> BatchHead:
+def _parse_head(data: bytes, position: int) -> BatchHead:
     head = parse_head(data, position)
     if head is None:
         raise _OddError

@@ -86,8 +86,8 @@ class StatsGroup:
         for row in rows:
             offsets.add(row)
             self.stats.merge(row)
-        missing, found, unlisted = offsets.finish()
-        self.ranges += found
+        missing, ranges, unlisted = offsets.finish()
+        self.ranges += ranges
         self.unlisted += unlisted
         self.missing = _sum(self.missing, missing)
 
@@ -136,7 +136,7 @@ def units_of(disk: Disk, partitions: Iterable[Partition], notes: list[str] | Non
 
     `notes` gets what is not known since a checkpoint cannot be read; without it that is an error.
     """
-    cleaned, compacted = _cleaned(disk, notes), _compacted(disk, notes)
+    cleaned, compacted = _read_cleaned(disk, notes), _list_compacted(disk, notes)
     units = [
         Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)), p.topic in compacted)
         for p in partitions
@@ -147,12 +147,12 @@ def units_of(disk: Disk, partitions: Iterable[Partition], notes: list[str] | Non
 
 def units_since(units: Iterable[Unit], since: int | None) -> list[tuple[Unit, int]]:
     """Return units with only the segments that may have records since a time, and the first such offset."""
-    found = []
+    wanted = []
     for unit in units:
         first = 0 if since is None else offset_of_time(unit.segments, since, OPEN_END, 0)
-        kept = [each for each in unit.segments if each.next_base is None or each.next_base > first]
-        found.append((unit._replace(segments=kept), first))
-    return found
+        kept = [segment for segment in unit.segments if segment.next_base is None or segment.next_base > first]
+        wanted.append((unit._replace(segments=kept), first))
+    return wanted
 
 
 def group_key(name: str, by: str | None) -> str:
@@ -160,22 +160,22 @@ def group_key(name: str, by: str | None) -> str:
     return {"topic": name.rpartition("-")[0] or name, "partition": name}.get(by or "", "all")
 
 
-def _cleaned(disk: Disk, notes: list[str] | None) -> dict[tuple[str, int], int]:
-    found: dict[tuple[str, int], int] = {}
+def _read_cleaned(disk: Disk, notes: list[str] | None) -> dict[tuple[str, int], int]:
+    offsets: dict[tuple[str, int], int] = {}
     for log_dir in disk.log_dirs:
         path = log_dir.checkpoints.get(FileKind.CLEANER_OFFSETS)
         if path is None:
             continue
         try:
-            found.update(parse_offset_checkpoint(log_dir.files.read_all(path), path))
+            offsets.update(parse_offset_checkpoint(log_dir.files.read_all(path), path))
         except (CorruptionError, StorageError) as error:
             if notes is None:
                 raise
             notes.append(f"what the cleaner has cleaned: {error}")
-    return found
+    return offsets
 
 
-def _compacted(disk: Disk, notes: list[str] | None) -> set[str]:
+def _list_compacted(disk: Disk, notes: list[str] | None) -> set[str]:
     """Return the topics that all brokers compact, and those compacted by the cluster's metadata."""
     clusters, unread = clusters_of(disk)
     if notes is not None:

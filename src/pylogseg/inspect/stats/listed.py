@@ -89,7 +89,7 @@ class PartitionList(DiskList):
     def parts(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each partition."""
         for partition, row in self.rows:
-            fields = _shown(partition_fields(partition, row))
+            fields = _drop_rare(partition_fields(partition, row))
             if self.has_leftovers:
                 fields["leftovers"] = [
                     {"path": shown_path(partition.files, other.path), "suffix": other.name.suffix, "size": other.size}
@@ -148,7 +148,7 @@ class SegmentList(DiskList):
 
     def parts(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each segment."""
-        return (_shown(segment_fields(segment, row)) for segment, row in self.rows)
+        return (_drop_rare(segment_fields(segment, row)) for segment, row in self.rows)
 
     def lines(self) -> Iterator[str | TextTable]:
         """Yield a table, with a total, and one of leftovers."""
@@ -182,7 +182,7 @@ class SegmentList(DiskList):
                 yield f"{folder}: {offsets} are in no segment (pylogseg stats --gaps shows the reason)"
 
 
-def _shown(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_rare(fields: dict[str, Any]) -> dict[str, Any]:
     """Return fields as JSON has them: null for a name that says no topic, and few of those that are often null."""
     fields["topic"] = fields["topic"] or None
     fields["partition"] = fields["partition"] if fields["partition"] >= 0 else None

@@ -62,18 +62,18 @@ def shown_path(files: FileSystem, path: str) -> str:
 
 def partition_fields(partition: Partition, row: PartitionRow | None) -> dict[str, Any]:
     """Return the columns `PARTITIONS` of a partition; without a row, those that need one are null."""
-    known = partition.error is None
+    is_readable = partition.error is None
     error = partition.error or (None if row is None else row.error)
     return {
         "topic": partition.topic,
         "partition": partition.partition,
         "state": state_of(partition),
         "path": shown_path(partition.files, partition.path),
-        "segments": len(partition.segments) if known else None,
-        "logStartOffset": partition.log_start_offset if known else None,
-        "logEndOffset": row.log_end_offset if row is not None and known else None,
-        "size": partition.size if known else None,
-        "diskBytes": bytes_on_disk(partition) if known else None,
+        "segments": len(partition.segments) if is_readable else None,
+        "logStartOffset": partition.log_start_offset if is_readable else None,
+        "logEndOffset": row.log_end_offset if row is not None and is_readable else None,
+        "size": partition.size if is_readable else None,
+        "diskBytes": bytes_on_disk(partition) if is_readable else None,
         "firstTimestamp": None if row is None else row.first_timestamp,
         "newestTimestamp": None if row is None else row.newest_timestamp,
         "missingSegments": list(row.missing) if row is not None and row.missing else None,
@@ -103,10 +103,10 @@ def segment_fields(segment: Segment, row: SegmentRow | None) -> dict[str, Any]:
 def missing_segments(partition: Partition) -> tuple[int, ...]:
     """Return the base offsets of segments that have indexes but no log, not even one that is pending deletion."""
     names = [other.name for other in partition.others]
-    known = {segment.base_offset for segment in partition.segments}
-    known |= {name.offset or 0 for name in names if name.kind is FileKind.LOG and name.suffix}
+    bases = {segment.base_offset for segment in partition.segments}
+    bases |= {name.offset or 0 for name in names if name.kind is FileKind.LOG and name.suffix}
     left = {name.offset or 0 for name in names if name.kind.is_index and not name.suffix}
-    return tuple(sorted(base for base in left - known if base >= partition.log_start_offset))
+    return tuple(sorted(base for base in left - bases if base >= partition.log_start_offset))
 
 
 def gaps_between(rows: Sequence[SegmentRow]) -> list[tuple[int, int]]:

@@ -64,9 +64,9 @@ def _first_of(segments: Sequence[Segment], find: Callable[[Segment, FileView], i
         if opened is None:
             continue
         with opened as view:
-            found = find(segment, view)
-        if found is not None:
-            return found
+            timestamp = find(segment, view)
+        if timestamp is not None:
+            return timestamp
     return None
 
 
@@ -82,9 +82,9 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
             from pylogseg.format.records import decode  # headers suffice for nearly all segments
 
             columns, damage = decode(batch, item.buffer, item.file_position)
-            known = columns.timestamp[columns.timestamp >= 0]
-            if len(known):
-                return int(known[0])
+            timestamps = columns.timestamp[columns.timestamp >= 0]
+            if len(timestamps):
+                return int(timestamps[0])
             if damage and batch.magic[0] == 2:  # or a batch that is too large to decompress for this
                 return _timestamp_of_header(batch)
     return None
@@ -104,10 +104,10 @@ def _timestamp_of_header(batch: BatchTable) -> int:
 
 
 def _largest_timestamp(segment: Segment, view: FileView) -> int | None:
-    found = _indexed_timestamp(segment, view)
-    if found is None:
-        found = _largest_from(segment, view, 0)
-    return found if found >= 0 else None
+    timestamp = _indexed_timestamp(segment, view)
+    if timestamp is None:
+        timestamp = _largest_from(segment, view, 0)
+    return timestamp if timestamp >= 0 else None
 
 
 def _largest_of(segment: Segment, rows: BatchTable) -> int | None:

@@ -91,7 +91,7 @@ class MissingOffsets:
         """Return the numbers of missing offsets by reason, their ranges, and the number of ranges not listed."""
         self._close_open(None)
         reason = "compaction" if self._is_cleaned else "unexplained"
-        found = [each._replace(reason=each.reason or reason) for each in self._found]
+        ranges = [span._replace(reason=span.reason or reason) for span in self._found]
         between = max(0, self._end - self._begin - self._there - self._left_out - self._lost - self._unread)
         first = self._end if self._first is None else self._first
         missing = MissingCounts(
@@ -103,11 +103,11 @@ class MissingOffsets:
             0 if self._is_cleaned else between,
             self._unread,
         )
-        return missing, sorted(found, key=lambda each: each.first_offset), self._unlisted
+        return missing, sorted(ranges, key=lambda each: each.first_offset), self._unlisted
 
     def _close_open(self, follows: int | None) -> None:
         """List the missing ranges of the open segments, now that the offset after them is known."""
-        damaged = [pair for stats in self._open for pair in _damaged(stats.gaps, follows)]
+        damaged = [pair for stats in self._open for pair in _list_damage(stats.gaps, follows)]
         self._lost += sum(end - first for first, end, reason in damaged if reason == _DAMAGE)
         self._unread += sum(end - first for first, end, reason in damaged if reason == _UNREAD)
         ranges = [(first, end) for first, end, _ in damaged]
@@ -126,7 +126,7 @@ class MissingOffsets:
 
     def _list(self, found: Sequence[tuple[int, int, str]]) -> None:
         room = max(0, self._room - len(self._found))
-        self._found += [MissingRange(self._name, *each) for each in found[:room]]
+        self._found += [MissingRange(self._name, *fields) for fields in found[:room]]
         self._unlisted += len(found[room:])
 
 
@@ -140,11 +140,11 @@ def _without(first: int, end: int, damaged: Sequence[tuple[int, int]]) -> list[t
     return [*left, (first, end)] if end > first else left
 
 
-def _damaged(gaps: Sequence[Gap], follows: int | None) -> list[tuple[int, int, str]]:
+def _list_damage(gaps: Sequence[Gap], follows: int | None) -> list[tuple[int, int, str]]:
     """Return the offsets lost to damage in a segment, or not looked at; at its end, up to the next segment."""
-    found: list[tuple[int, int, str]] = []
+    lost: list[tuple[int, int, str]] = []
     for gap in sorted(gaps, key=lambda gap: gap.first_offset):
         end = follows if gap.next_offset is None else gap.next_offset
         if gap.is_damage and end is not None and end > gap.first_offset:
-            found.append((gap.first_offset, end, _UNREAD if gap.kind is GapKind.LOCKED else _DAMAGE))
-    return found
+            lost.append((gap.first_offset, end, _UNREAD if gap.kind is GapKind.LOCKED else _DAMAGE))
+    return lost

@@ -133,8 +133,8 @@ class Stats:
                 min(self.first_offset, other.first_offset) if self.first_offset >= 0 else other.first_offset
             )
         self.end_offset = max(self.end_offset, other.end_offset)
-        self.least_timestamp = joined(min, self.least_timestamp, other.least_timestamp)
-        self.largest_timestamp = joined(max, self.largest_timestamp, other.largest_timestamp)
+        self.least_timestamp = choose_known(min, self.least_timestamp, other.least_timestamp)
+        self.largest_timestamp = choose_known(max, self.largest_timestamp, other.largest_timestamp)
         self.gaps += other.gaps
 
 
@@ -155,7 +155,7 @@ _SUMS = (
 )
 
 
-def joined(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+def choose_known(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
     return choose(a, b) if a is not None and b is not None else b if a is None else a
 
 
@@ -312,10 +312,10 @@ def _joined_runs(parts: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int
 
 
 def _add_ranges(
-    stats: Stats, known: list[tuple[int, int]], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+    stats: Stats, ranges: list[tuple[int, int]], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
 ) -> None:
-    room = MAX_RANGES - len(known)
-    known += zip(first[:room].tolist(), end[:room].tolist(), strict=True)
+    room = MAX_RANGES - len(ranges)
+    ranges += zip(first[:room].tolist(), end[:room].tolist(), strict=True)
     stats.unlisted += max(0, len(first) - room)
 
 
@@ -333,17 +333,17 @@ def _add_headers(stats: Stats, batches: BatchTable) -> None:
     else:  # of one magic, too
         stats.magics[summary.highest_magic] += count
         stats.time_types[summary.timestamp_type] += count
-    known = batches.producer_id >= 0
-    if known.any():
-        _count(stats.producers, batches.producer_id[known])
+    has_id = batches.producer_id >= 0
+    if has_id.any():
+        _count(stats.producers, batches.producer_id[has_id])
 
 
 def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:
     if len(values) and (values == values[0]).all():  # as mostly: much cheaper
         counter[int(values[0])] += len(values)
         return
-    found, counts = np.unique(values, return_counts=True)
-    counter.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+    ids, counts = np.unique(values, return_counts=True)
+    counter.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
 
 
 def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns, continues: bool) -> None:
@@ -381,8 +381,8 @@ def _add_records(stats: Stats, columns: RecordColumns) -> None:
         stats.tops.add(columns, hashes)
     timestamps = columns.timestamp[columns.timestamp >= 0]
     if len(timestamps):
-        stats.least_timestamp = joined(min, stats.least_timestamp, int(timestamps.min()))
-        stats.largest_timestamp = joined(max, stats.largest_timestamp, int(timestamps.max()))
+        stats.least_timestamp = choose_known(min, stats.least_timestamp, int(timestamps.min()))
+        stats.largest_timestamp = choose_known(max, stats.largest_timestamp, int(timestamps.max()))
 
 
 def _add_control(stats: Stats, columns: RecordColumns) -> None:
@@ -390,8 +390,8 @@ def _add_control(stats: Stats, columns: RecordColumns) -> None:
     for i in range(len(columns)):
         key = columns.key(i)
         number = int.from_bytes(key[2:4], "big", signed=True) if key is not None and len(key) >= 4 else -1
-        known = ControlKind.ABORT <= number <= ControlKind.KRAFT_VOTERS
-        stats.markers[(ControlKind(number) if known else ControlKind.UNKNOWN).name.lower()] += 1
+        is_known = ControlKind.ABORT <= number <= ControlKind.KRAFT_VOTERS
+        stats.markers[(ControlKind(number) if is_known else ControlKind.UNKNOWN).name.lower()] += 1
 
 
 def _add_left_out(stats: Stats, batches: BatchTable, columns: RecordColumns) -> None:
@@ -431,11 +431,11 @@ def header_stats(stats: Stats, rows: BatchTable) -> None:
         stored = int(some.size.sum(dtype=np.int64))
         body = stored - BATCH_HEADER_BYTES * len(some)
         records = total if some is rows else int(some.count.sum(dtype=np.int64))
-        found = CodecStats(len(some), records, stored, body, 0 if number else body)
-        stats.codecs.setdefault(number, CodecStats()).merge(found)
+        codec = CodecStats(len(some), records, stored, body, 0 if number else body)
+        stats.codecs.setdefault(number, CodecStats()).merge(codec)
     latest = int(rows.max_timestamp.max(where=counts > 0, initial=-1))
     if latest >= 0:
-        stats.largest_timestamp = joined(max, stats.largest_timestamp, latest)
+        stats.largest_timestamp = choose_known(max, stats.largest_timestamp, latest)
     before = np.empty_like(ends)
     before[0], before[1:] = stats.end_offset if stats.end_offset >= 0 else rows.base_offset[0], ends[:-1]
     jumps = rows.base_offset > before

@@ -94,8 +94,8 @@ def _distinct(stats: Stats) -> str:
 def _gaps(missing: MissingCounts) -> str | None:
     names = {"markers": "markers", "below_start": "log start", "compaction": "compaction", "damage": "damage",
              "unexplained": "unexplained", "unread": "not looked at"}  # fmt: skip
-    found = [f"{label} {getattr(missing, name)}" for name, label in names.items() if getattr(missing, name)]
-    return ", ".join(found) or None
+    counts = [f"{label} {getattr(missing, name)}" for name, label in names.items() if getattr(missing, name)]
+    return ", ".join(counts) or None
 
 
 def _report_of(group: StatsGroup) -> Iterator[str | TextTable]:
@@ -134,8 +134,8 @@ def _report_of(group: StatsGroup) -> Iterator[str | TextTable]:
 
 
 def _ranges_of(groups: Sequence[StatsGroup], everything: bool) -> Iterator[str | TextTable]:
-    found = [each for group in groups for each in group.ranges if everything or each.is_news]
-    shown = found if everything else found[:_SHOWN]
+    ranges = [span for group in groups for span in group.ranges if everything or span.is_news]
+    shown = ranges if everything else ranges[:_SHOWN]
     if not shown:
         return
     yield ""
@@ -143,8 +143,8 @@ def _ranges_of(groups: Sequence[StatsGroup], everything: bool) -> Iterator[str |
         (s.name, offsets_text(s.first_offset, s.end_offset), s.end_offset - s.first_offset, s.reason) for s in shown
     ]
     yield TextTable(["PARTITION", "MISSING", "COUNT", "WHY"], table, ["COUNT"])
-    if len(found) > len(shown):
-        yield (f"and {len(found) - len(shown)} more ranges (--gaps lists them)")
+    if len(ranges) > len(shown):
+        yield (f"and {len(ranges) - len(shown)} more ranges (--gaps lists them)")
     unlisted = sum(group.unlisted for group in groups)
     if unlisted:
         yield (f"and {unlisted} more ranges that are only counted")

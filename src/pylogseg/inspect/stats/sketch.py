@@ -45,7 +45,7 @@ class Histogram:
         self.largest = max(self.largest, largest)
         self.count += len(sizes)
         self.total += int(sizes.sum(dtype=np.int64))
-        self.buckets = self.buckets + _bucketed(sizes, largest)
+        self.buckets = self.buckets + _count_buckets(sizes, largest)
 
     def merge(self, other: Histogram) -> None:
         """Add what another one counted."""
@@ -86,13 +86,13 @@ class Histogram:
         return min(max(_bucket_end(bucket), self.least), self.largest)
 
 
-def _bucketed(sizes: npt.NDArray[Any], largest: int) -> npt.NDArray[np.int64]:
+def _count_buckets(sizes: npt.NDArray[Any], largest: int) -> npt.NDArray[np.int64]:
     """Count sizes by bucket; small ones by size first, of which there are fewer."""
     if largest >= _SMALL_SIZES:
         return np.bincount(_bucket(sizes), minlength=_BUCKETS)
     counts = np.bincount(sizes)
-    found = counts.nonzero()[0]
-    return np.bincount(_bucket(found), counts[found], _BUCKETS).astype(np.int64)
+    present = counts.nonzero()[0]
+    return np.bincount(_bucket(present), counts[present], _BUCKETS).astype(np.int64)
 
 
 def _bucket(sizes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -174,7 +174,7 @@ class Heaviest:
         self.missed += other.missed
         self._put(other.hashes, other.weights, other.places + np.array([places_before, 0]))
 
-    def trimmed(self, count: int) -> Heaviest:
+    def trim(self, count: int) -> Heaviest:
         """Return a summary that has only the values of `first`."""
         order = np.lexsort((self.places[:, 1], self.places[:, 0], -self.weights))[:count]
         return Heaviest(self.hashes[order], self.weights[order], self.places[order], self.total, self.missed)
@@ -190,14 +190,14 @@ class Heaviest:
     def _put(
         self, hashes: npt.NDArray[np.uint64], weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
     ) -> None:
-        found, first, where = np.unique(np.concatenate([self.hashes, hashes]), return_index=True, return_inverse=True)
+        values, first, where = np.unique(np.concatenate([self.hashes, hashes]), return_index=True, return_inverse=True)
         both = np.concatenate([self.weights, weights])
-        sums = np.zeros(len(found), np.int64)
+        sums = np.zeros(len(values), np.int64)
         np.add.at(sums, where, both)
         held = np.concatenate([self.places, places])[first]
-        if len(found) > _KEPT_VALUES:
+        if len(values) > _KEPT_VALUES:
             lost = int(np.partition(sums, len(sums) - _KEPT_VALUES - 1)[len(sums) - _KEPT_VALUES - 1])
             sums -= lost
             self.missed += lost
-            found, sums, held = found[sums > 0], sums[sums > 0], held[sums > 0]
-        self.hashes, self.weights, self.places = found, sums, held
+            values, sums, held = values[sums > 0], sums[sums > 0], held[sums > 0]
+        self.hashes, self.weights, self.places = values, sums, held

@@ -50,21 +50,21 @@ def tops_row(group: StatsGroup, limit_bytes: int) -> dict[str, Any]:
 
 def top_lines(groups: Sequence[StatsGroup], limit_bytes: int) -> Iterator[str | TextTable]:
     """Yield tables of the keys and records, if they were counted."""
-    found = [(group.name, group.stats.tops) for group in groups if group.stats.tops is not None]
-    if not found:
+    tops_of = [(group.name, group.stats.tops) for group in groups if group.stats.tops is not None]
+    if not tops_of:
         return
-    if found[0][1].key_count:
-        yield from _key_lines("RECORDS", [(name, tops, tops.by_records) for name, tops in found], limit_bytes)
-        yield from _key_lines("SIZE", [(name, tops, tops.by_bytes) for name, tops in found], limit_bytes)
-    if found[0][1].record_count:
-        yield from _largest_lines([row for _, tops in found for row in tops.largest(limit_bytes)])
+    if tops_of[0][1].key_count:
+        yield from _key_lines("RECORDS", [(name, tops, tops.by_records) for name, tops in tops_of], limit_bytes)
+        yield from _key_lines("SIZE", [(name, tops, tops.by_bytes) for name, tops in tops_of], limit_bytes)
+    if tops_of[0][1].record_count:
+        yield from _largest_lines([row for _, tops in tops_of for row in tops.largest(limit_bytes)])
 
 
 def _key_lines(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes: int) -> Iterator[str | TextTable]:
     several = len(found) > 1
     show = size_text if unit == "SIZE" else str
     table = [
-        (*([name] if several else []), _shown(record), show(weight), f"{100 * weight / max(by.total, 1):.1f} %")
+        (*([name] if several else []), _show(record), show(weight), f"{100 * weight / max(by.total, 1):.1f} %")
         for name, tops, by in found
         for record, weight in tops.keys(by, limit_bytes)
     ]
@@ -83,7 +83,7 @@ def _largest_lines(found: list[tuple[Segment, int, int, TopRecord | None]]) -> I
             offset,
             size_text(size),
             *((record.key_bytes, record.value_bytes, time_text(record.timestamp)) if record else (None,) * 3),
-            _shown(record),
+            _show(record),
         )
         for segment, offset, size, record in found
     ]
@@ -99,7 +99,7 @@ def _key(record: TopRecord | None) -> str | None:
     return None if record is None else payload_text(record.key)
 
 
-def _shown(record: TopRecord | None) -> str | None:
+def _show(record: TopRecord | None) -> str | None:
     return "(deleted meanwhile)" if record is None else shown_key(record.key, record.key_bytes)
 
 

@@ -79,12 +79,12 @@ class Tops:
         if self.record_count:
             self._add_largest(other.sizes, other.offsets, other.owners + before)
 
-    def trimmed(self) -> Tops:
+    def trim(self) -> Tops:
         """Return only what was requested: nothing can be merged into it, and it takes little memory."""
-        found = Tops(self.key_count, self.record_count, segments=self.segments)
-        found.by_records, found.by_bytes = (each.trimmed(self.key_count) for each in (self.by_records, self.by_bytes))
-        found.sizes, found.offsets, found.owners = self.sizes, self.offsets, self.owners
-        return found
+        tops = Tops(self.key_count, self.record_count, segments=self.segments)
+        tops.by_records, tops.by_bytes = (part.trim(self.key_count) for part in (self.by_records, self.by_bytes))
+        tops.sizes, tops.offsets, tops.owners = self.sizes, self.offsets, self.owners
+        return tops
 
     def keys(self, by: Heaviest, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[TopRecord | None, int]]:
         """Return a record with each of the heaviest keys (None if it was deleted meanwhile), and its weight."""

@@ -95,14 +95,14 @@ class VerifySummary(Outcome):
         texts = [count_text(*count) for count in counts if count[0]] + ([size_text(self.bytes)] if self.bytes else [])
         yield f"{self.words}: {', '.join(texts)}"
 
-    def added(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+    def count_all(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Count findings, and yield them: that a file cannot be opened only once."""
         for finding in findings:
             if finding.position is None and finding.kind in _WHOLE_FILE:
-                known = finding.path, finding.reason
-                if known in self._unopened:
+                key = finding.path, finding.reason
+                if key in self._unopened:
                     continue
-                self._unopened.add(known)
+                self._unopened.add(key)
             self.damaged += finding.is_damage
             self.unread += finding.level == "unread"
             self.unknown += finding.level == "unknown"
@@ -170,7 +170,7 @@ def verify(
     elif remote_metadata is not None:
         for tier in tiers:
             compared = check_metadata(tier, remote_metadata, _live(chosen), choice.takes, summary.not_checked)
-            yield from summary.added(compared)
+            yield from summary.count_all(compared)
 
 
 def _check(segment: Segment, advance: Advance, level: Level, limit_bytes: int) -> SegmentReport:
@@ -199,15 +199,15 @@ def findings_of(
     around = Around(disk, clusters)
     for part in chosen:
         if part.error is not None:
-            yield from summary.added(as_uploaded(part, [of_failure(part.error)]))
+            yield from summary.count_all(as_uploaded(part, [of_failure(part.error)]))
             continue
-        yield from summary.added(_partition_findings(part, results, summary, around))
+        yield from summary.count_all(_partition_findings(part, results, summary, around))
     for report in results:  # files named by themselves
         summary.add_segment(report)
-        yield from summary.added(report.findings)
-    yield from summary.added(_log_dirs(disk, summary, around, choice.takes))
+        yield from summary.count_all(report.findings)
+    yield from summary.count_all(_log_dirs(disk, summary, around, choice.takes))
     for tier in tiers_of(chosen):
-        yield from summary.added(check_tier(tier, _live(chosen), summary.not_checked))
+        yield from summary.count_all(check_tier(tier, _live(chosen), summary.not_checked))
     _note_unchecked(disk, chosen, summary)
 
 
@@ -248,8 +248,8 @@ def _partition_findings(
             findings = proved_early(report.findings, is_deleted_by_time)
             yield from as_uploaded(part, uncut(findings, checkpoints.is_stopped), segment)
         reports.add(segment, report)
-    found = check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
-    yield from as_uploaded(part, found)
+    of_part = check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
+    yield from as_uploaded(part, of_part)
     yield from as_uploaded(part, check_uploads(part, reports.reports, summary.level))
     yield from check_unsent(part, reports, summary.level, checkpoints, cluster, summary.not_checked)
 

@@ -34,7 +34,7 @@ def check_partition_files(partition: Partition, level: Level = Level.INDEXES) ->
         check = _CHECKS.get(other.name.kind)
         if check is not None:
             kind, parse = check
-            yield from _parsed(files, other.path, kind, parse)[1]
+            yield from _parse(files, other.path, kind, parse)[1]
         elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
             yield from _kraft_snapshot(partition, other, level)
     if partition.topic == METADATA_TOPIC and partition.segments:
@@ -78,7 +78,7 @@ _CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
 }
 
 
-def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]) -> tuple[Any, list[Finding]]:
+def _parse(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]) -> tuple[Any, list[Finding]]:
     """Return the parsed file, or None and the findings. A file that was deleted meanwhile is not a finding."""
     try:
         return parse(files.read_all(path), path), []
@@ -104,18 +104,18 @@ def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Ite
         findings += _ends(segment)
     for finding in findings:
         remedied = finding._replace(other_remedy=REMEDIES["kraft-snapshot"]) if finding.is_damage else finding
-        yield _unused(remedied, partition, other) if finding.kind == "kraft-snapshot" else remedied
+        yield _soften(remedied, partition, other) if finding.kind == "kraft-snapshot" else remedied
 
 
 def _ends(segment: Segment) -> Iterator[Finding]:
     kinds = _control_kinds(segment)
     if ControlKind.SNAPSHOT_HEADER not in kinds[:1] or ControlKind.SNAPSHOT_FOOTER not in kinds[-1:]:
-        found = ", ".join(kind.name for kind in kinds) or "none"
-        reason = f"the snapshot must begin with a header and end with a footer; found control records: {found}"
+        names = ", ".join(kind.name for kind in kinds) or "none"
+        reason = f"the snapshot must begin with a header and end with a footer; found control records: {names}"
         yield Finding(segment.path, "kraft-snapshot", True, reason)
 
 
-def _unused(finding: Finding, partition: Partition, other: OtherFile) -> Finding:
+def _soften(finding: Finding, partition: Partition, other: OtherFile) -> Finding:
     """Return the finding as a notice where no broker reads the snapshot."""
     newest = max(_snapshot_ends(partition), default=0)
     if other.name.offset == 0 and not other.size and partition.segments and not partition.segments[0].base_offset:
@@ -149,7 +149,7 @@ def _control_kinds(segment: Segment) -> list[ControlKind]:
 def check_log_dir(log_dir: LogDir) -> Iterator[Finding]:
     for kind, path in log_dir.checkpoints.items():
         if kind.is_offset_checkpoint:
-            offsets, findings = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
+            offsets, findings = _parse(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
             for finding in findings:
                 yield finding._replace(other_remedy=_CHECKPOINTS[kind]) if finding.kind == "checkpoint" else finding
             yield from _negative(path, offsets or {})
@@ -165,13 +165,13 @@ def check_watermarks(log_dir: LogDir, checkpoints: Checkpoints, asked: Callable[
     file = read_offset_checkpoint(log_dir.files, log_dir.path, FileKind.HIGH_WATERMARKS)
     if file.error is not None or not log_dir.checkpoints:  # a finding already; not a broker's
         return
-    known = file.value or {}
+    marks = file.value or {}
     # A broker that has just begun has not written it yet: it notes recovery points a minute later.
     recovered = read_offset_checkpoint(log_dir.files, log_dir.path, FileKind.RECOVERY_POINTS).value or {}
     names = [
         part.name for part in log_dir.partitions
         if not part.state and part.topic != METADATA_TOPIC and asked(part.topic, part.partition)
-        and (part.topic, part.partition) not in known and any(segment.size for segment in part.segments)
+        and (part.topic, part.partition) not in marks and any(segment.size for segment in part.segments)
         and (checkpoints.is_stopped or (part.topic, part.partition) in recovered)
     ]  # fmt: skip
     if names:

@@ -267,9 +267,9 @@ def of_gap(gap: Gap) -> Finding:
     last = None if gap.next_offset is None or gap.next_offset <= gap.first_offset else gap.next_offset - 1
     place = gap.position, gap.first_offset, last, gap.end_position
     is_damage = gap.is_damage and gap.kind is not GapKind.LOCKED
-    found = Finding(gap.path, gap.kind.value, is_damage, gap.reason + span, *place)
+    finding = Finding(gap.path, gap.kind.value, is_damage, gap.reason + span, *place)
     is_inside = is_damage and gap.kind.value in ENDS
-    return found._replace(other_remedy=_INSIDE) if is_inside else found
+    return finding._replace(other_remedy=_INSIDE) if is_inside else finding
 
 
 def uncut(findings: Iterable[Finding], is_stopped: bool) -> Iterator[Finding]:
@@ -295,5 +295,5 @@ def of_error(kind: str, error: CorruptionError) -> Finding:
 def of_failure(error: StorageError) -> Finding:
     """Return the finding for a file or folder that cannot be read: damage, unless it was not to be looked at."""
     kind = DENIED if is_denied(error) else kind_of(error).value
-    found = Finding(error.path, kind, True, f"cannot {error.operation}: {error.reason}")
-    return found._replace(is_damage=not found.is_unread)
+    finding = Finding(error.path, kind, True, f"cannot {error.operation}: {error.reason}")
+    return finding._replace(is_damage=not finding.is_unread)

@@ -45,7 +45,7 @@ def _index_bytes(segment: Segment, kind: FileKind, name: str, findings: list[Fin
     return data
 
 
-def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Finding]:
+def _check_trimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Finding]:
     """Return the finding for zeros at the end of a sealed index, where a broker takes them for entries.
 
     With such an offset index lookups are only slower. With such a time index the segment's greatest timestamp counts as
@@ -59,7 +59,7 @@ def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Finding
     return [Finding(index.path, kind, is_time, reason, index.count * size)]
 
 
-def _opened(of: type[_Index], segment: Segment, kind: FileKind, name: str, findings: list[Finding]) -> _Index | None:
+def _open(of: type[_Index], segment: Segment, kind: FileKind, name: str, findings: list[Finding]) -> _Index | None:
     """Return a segment's index; None, with a finding where that is wrong, if it is missing or malformed."""
     data = _index_bytes(segment, kind, name, findings)
     if data is None:
@@ -71,7 +71,7 @@ def _opened(of: type[_Index], segment: Segment, kind: FileKind, name: str, findi
         is_believed = kind is FileKind.TIME_INDEX and not segment.is_last  # by retention, whatever it says
         findings.append(of_error("time-index-end" if is_believed else name, error))
         return None
-    findings += _untrimmed(index, segment)
+    findings += _check_trimmed(index, segment)
     return index
 
 
@@ -95,7 +95,7 @@ class OffsetIndexCheck:
     @classmethod
     def open(cls, segment: Segment, findings: list[Finding]) -> OffsetIndexCheck | None:
         """Return the check of a segment's index; None if the index is missing or malformed."""
-        index = _opened(OffsetIndex, segment, FileKind.OFFSET_INDEX, "offset-index", findings)
+        index = _open(OffsetIndex, segment, FileKind.OFFSET_INDEX, "offset-index", findings)
         return None if index is None else cls(index, findings)
 
     def window(self, rows: BatchTable, trusted: BatchTable | None = None) -> None:
@@ -152,14 +152,14 @@ class OffsetIndexCheck:
         """Return findings for entries after the end of the log; none if a gap at the end was reported already."""
         if self._unreadable and self._unreadable[-1][1] == self._end:
             return []
-        path, found = self._index.path, []
+        path, findings = self._index.path, []
         for slot in np.flatnonzero((self._positions >= self._end) | (self._offsets >= next_offset)).tolist():
             offset = int(self._offsets[slot])
             reason = f"entry {slot}: offset {offset} is after the last one of the log, {next_offset - 1}"
             if self._positions[slot] >= self._end:
                 reason = f"entry {slot}: position {self._positions[slot]} is after the end of the log, {self._end}"
-            found.append(Finding(path, "offset-index", True, reason, slot * 8, offset))
-        return found
+            findings.append(Finding(path, "offset-index", True, reason, slot * 8, offset))
+        return findings
 
 
 class TimeIndexCheck:
@@ -181,7 +181,7 @@ class TimeIndexCheck:
     @classmethod
     def open(cls, segment: Segment, findings: list[Finding]) -> TimeIndexCheck | None:
         """Return the check of a segment's index; None if the index is missing or malformed."""
-        index = _opened(TimeIndex, segment, FileKind.TIME_INDEX, "time-index", findings)
+        index = _open(TimeIndex, segment, FileKind.TIME_INDEX, "time-index", findings)
         if index is None:
             return None
         # The last segment gets the entry of its greatest timestamp when it is closed. Without any entry a broker uses
@@ -328,10 +328,10 @@ class TransactionCheck:
         return ""
 
     def _entries(self) -> dict[int, AbortedTxn] | None:
-        known = len(self._findings)
+        before = len(self._findings)
         data = _index_bytes(self._segment, FileKind.TXN_INDEX, "transaction-index", self._findings)
         if data is None:
-            return {} if len(self._findings) == known else None
+            return {} if len(self._findings) == before else None
         try:
             index = TxnIndex(data, self._segment.companions[FileKind.TXN_INDEX])
             index.check(self._segment.base_offset)

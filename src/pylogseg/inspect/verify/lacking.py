@@ -65,7 +65,7 @@ def lacking(
     with_unknown: bool = False,
     around: Around | None = None,
 ) -> list[Finding]:
-    """Return what is missing of a disk, or of some of its partitions (else all live ones), or may be: see `known`.
+    """Return what is missing of a disk, or of some partitions (else all live ones), or may be: see `filter_damage`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
     partitions are looked for only in log directories, where `choice` selects them. The only damage that it names is a
@@ -78,13 +78,13 @@ def lacking(
     def check(part: Partition, advance: Advance) -> list[Finding]:
         return lacking_of(part, around, how, with_unknown=with_unknown)
 
-    found = [finding for findings in Threads(jobs).map(check, parts) for finding in findings]
+    findings = [finding for findings in Threads(jobs).map(check, parts) for finding in findings]
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
     for log_dir in disk.log_dirs:
         checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
-        found += check_partitions(log_dir, checkpoints, places, choice.takes)
-    found += check_replicas(disk.log_dirs, around, choice.takes, {finding.path for finding in found})
-    return [finding for finding in found if _is_lack(finding, with_unknown)]
+        findings += check_partitions(log_dir, checkpoints, places, choice.takes)
+    findings += check_replicas(disk.log_dirs, around, choice.takes, {finding.path for finding in findings})
+    return [finding for finding in findings if _is_lack(finding, with_unknown)]
 
 
 def lacking_in(
@@ -164,20 +164,20 @@ def texts_of(found: Sequence[Finding]) -> list[str]:
     return [line for _, line in lines_of(found)]
 
 
-def known(found: Sequence[Finding]) -> list[Finding]:
+def filter_damage(found: Sequence[Finding]) -> list[Finding]:
     """Return what is known to be missing; what a leader's cleaner may have removed is named, and no reason to stop."""
     return [finding for finding in found if finding.is_damage]
 
 
-def refuse(found: Sequence[Finding]) -> None:
+def refuse(damage: Sequence[Finding]) -> None:
     """Raise IncompleteError if something is known to be missing."""
-    found = known(found)
-    if found:
-        lines = texts_of(found)
+    damage = filter_damage(damage)
+    if damage:
+        lines = texts_of(damage)
         more = f"; and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
-        reason = "; ".join([lines[0].removeprefix(found[0].path).removeprefix(": "), *lines[1:_NAMED]])
+        reason = "; ".join([lines[0].removeprefix(damage[0].path).removeprefix(": "), *lines[1:_NAMED]])
         raise IncompleteError(
-            found[0].path, f"{reason}{more}; to go on with what there is, force it (--force)", found[0].offset
+            damage[0].path, f"{reason}{more}; to go on with what there is, force it (--force)", damage[0].offset
         )
 
 
@@ -196,16 +196,16 @@ def lacking_of(part: Partition, around: Around, how: Look, *, with_unknown: bool
     end = reports[-1].end_gap if reports else None
     if how is not Look.CARRIED:
         seen = [of_gap(end)] if end is not None and not end.is_damage else []
-    found = [
+    findings = [
         *uncut(seen, checkpoints.is_stopped),
-        *(_unindexed(part, reports) if how is Look.CARRIED else ()),
+        *(_find_unindexed(part, reports) if how is Look.CARRIED else ()),
         *check_ends(part, reports, checkpoints, cluster),
         *check_orphans(part, reports),
         *check_continuity(part, reports, _Explained(), checkpoints, cluster),
         *check_swaps(part, reports, checkpoints, cluster),
     ]
     kept: list[Finding] = []
-    for finding in found:
+    for finding in findings:
         if (
             _is_lack(finding, with_unknown)
             and finding.kind != "overlap"
@@ -234,7 +234,7 @@ def _has(finding: Finding, other: Finding) -> bool:
     return first <= start and end <= last
 
 
-def _unindexed(part: Partition, reports: Sequence[SegmentReport]) -> Iterator[Finding]:
+def _find_unindexed(part: Partition, reports: Sequence[SegmentReport]) -> Iterator[Finding]:
     """Yield transaction indexes that are gone: no broker makes them again, and readers get what was aborted."""
     bare = {
         beside(segment.path, FileKind.TXN_INDEX)
@@ -244,13 +244,13 @@ def _unindexed(part: Partition, reports: Sequence[SegmentReport]) -> Iterator[Fi
     }
     if not bare:
         return
-    taken, found = Reports(part.log_start_offset), list[Finding]()
+    taken, lacks = Reports(part.log_start_offset), list[Finding]()
     for segment in part.segments:
         report = verify_segment(segment, Level.INDEXES)
         taken.add(segment, report)
-        found += report.findings
+        lacks += report.findings
     for path in sorted(bare):
-        offsets = [each.offset for each in (*found, *taken.unindexed_aborts) if each.path == path and each.offset]
+        offsets = [item.offset for item in (*lacks, *taken.unindexed_aborts) if item.path == path and item.offset]
         if offsets:
             first, last = min(offsets), max(offsets)
             reason = f"it is missing, and {offsets_text(first, last + 1)} {_ABORTS[first == last]}"

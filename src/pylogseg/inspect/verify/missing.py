@@ -47,11 +47,11 @@ class Checkpoints:
     @cached_property
     def partitions(self) -> dict[_Key, int]:
         """All partitions with an entry, with the greatest offset noted for each."""
-        found: dict[_Key, int] = {}
+        ends: dict[_Key, int] = {}
         for offsets in self._of.values():
             for key, offset in offsets.items():
-                found[key] = max(offset, found.get(key, 0))
-        return found
+                ends[key] = max(offset, ends.get(key, 0))
+        return ends
 
     def ends(self, key: _Key) -> Iterator[tuple[int, str]]:
         """Yield the offsets that a log has reached, each with its source in words."""
@@ -133,18 +133,18 @@ def gaps_of(reports: Sequence[SegmentReport], log_start_offset: int = 0) -> list
 
     A range before a batch that lies above the next segment is none: the batch has a wrong offset.
     """
-    found: list[Missing] = []
+    gaps: list[Missing] = []
     before: SegmentReport | None = None
     for report, following in zip(reports, [*reports[1:], None], strict=False):
         where = "before the first batch of this segment"
         first = report.base_offset if before is None else before.next_offset
         if (before is None or before.is_end_known) and not report.begins_damaged and report.first_offset > first:
-            found.append(Missing(first, report.first_offset, report.path, where))
+            gaps.append(Missing(first, report.first_offset, report.path, where))
         limit = None if following is None else following.base_offset
         inside = [(first, end) for first, end in report.missing if limit is None or end <= limit]
-        found += [Missing(first, end, report.path, "between batches") for first, end in inside]
+        gaps += [Missing(first, end, report.path, "between batches") for first, end in inside]
         before = report
-    return [gap._replace(first=max(gap.first, log_start_offset)) for gap in found if gap.end > log_start_offset]
+    return [gap._replace(first=max(gap.first, log_start_offset)) for gap in gaps if gap.end > log_start_offset]
 
 
 def check_ends(
@@ -161,7 +161,7 @@ def check_ends(
     epochs = readable_leader_epochs(partition.files, partition.path)
     is_tiered = _is_tiered(partition, reports, checkpoints, cluster)
     at_start = list(_at_start(partition, reports, epochs, checkpoints, is_tiered))
-    yield from _undeleted(partition, reports, epochs, checkpoints)
+    yield from _find_undeleted(partition, reports, epochs, checkpoints)
     if reports and not reports[-1].is_end_known:
         yield from at_start
         return
@@ -169,7 +169,7 @@ def check_ends(
     said = list(checkpoints.ends(key)) if checkpoints else []
     dropped = None
     if log_start is not None and log_start > end and reports and reports[-1].next_offset > reports[0].first_offset:
-        dropped = _dropped(partition, reports, log_start, checkpoints)
+        dropped = _find_dropped(partition, reports, log_start, checkpoints)
         said = [(offset, text) for offset, text in said if not text.startswith(FileKind.LOG_STARTS.value)]
     is_stopped = checkpoints is not None and checkpoints.is_stopped  # then no crash has cut it
     is_certain = not reports or reports[-1].end_gap is None or is_stopped or any(offset > end for offset, _ in said)
@@ -191,7 +191,7 @@ def check_ends(
         yield Finding(partition.path, "empty", partition.topic == METADATA_TOPIC, reason)
 
 
-def _dropped(
+def _find_dropped(
     partition: Partition, reports: Sequence[SegmentReport], log_start: int, checkpoints: Checkpoints | None
 ) -> Finding:
     assert checkpoints is not None
@@ -204,7 +204,7 @@ def _dropped(
     return Finding(path, "log-start", True, reason, None, first, end - 1)
 
 
-def _undeleted(
+def _find_undeleted(
     partition: Partition,
     reports: Sequence[SegmentReport],
     epochs: Sequence[EpochEntry],
@@ -332,10 +332,10 @@ def has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool:
     parsed = {entry.name: parse_file_name(entry.name) for entry in entries}
     logs = {entry.name: entry.size for entry in entries if parsed[entry.name].kind is FileKind.LOG}
     names = {name for name in logs if parsed[name].suffix in ("", ".swap")}
-    known = {segment.name for segment in partition.segments}
+    names_listed = {segment.name for segment in partition.segments}
     files = [other for other in partition.others if other.name.kind is FileKind.LOG]
-    known |= {partition.files.split(other.path)[1] for other in files if other.name.suffix in ("", ".swap")}
-    return names != known or (bool(reports) and logs[partition.segments[-1].name] != reports[-1].end_position)
+    names_listed |= {partition.files.split(other.path)[1] for other in files if other.name.suffix in ("", ".swap")}
+    return names != names_listed or (bool(reports) and logs[partition.segments[-1].name] != reports[-1].end_position)
 
 
 # ---- indexes without their log ----

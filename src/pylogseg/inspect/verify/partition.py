@@ -76,9 +76,9 @@ def check_partition(
     """Run the checks that need all segments of a partition; the summary counts the gaps that compaction explains."""
     reports = taken.reports
     swaps = list(check_swaps(partition, reports, checkpoints, cluster, level))
-    told = {(finding.offset, finding.last_offset) for finding in swaps}
+    spans = {(finding.offset, finding.last_offset) for finding in swaps}
     for finding in check_continuity(partition, reports, summary, checkpoints, cluster):
-        if (finding.offset, finding.last_offset) not in told:
+        if (finding.offset, finding.last_offset) not in spans:
             yield finding
     yield from taken.unindexed_aborts
     yield from _leftovers(partition, {".swap"} if swaps else set())
@@ -203,8 +203,8 @@ def _is_policy_known(partition: Partition, cluster: ClusterMetadata | None) -> b
 def _leftovers(partition: Partition, reported: Collection[str] = ()) -> Iterator[Finding]:
     """Yield leftovers of an interrupted operation by suffix, except suffixes that are reported already."""
     by_suffix: dict[str, list[tuple[str, int | None]]] = {}
-    found = [(segment.path, parse_file_name(segment.name)) for segment in partition.segments]
-    for path, name in [*found, *((other.path, other.name) for other in partition.others)]:
+    segments = [(segment.path, parse_file_name(segment.name)) for segment in partition.segments]
+    for path, name in [*segments, *((other.path, other.name) for other in partition.others)]:
         if name.suffix and name.suffix not in reported:
             by_suffix.setdefault(name.suffix, []).append((path, name.offset))
     for suffix, files in by_suffix.items():
@@ -236,10 +236,10 @@ def check_swaps(
         ]
         is_cleaned = is_compacted(partition, [*reports, *replaced], checkpoints, cluster)
         is_lost = not is_cleaned and _never_compacted(partition, checkpoints, cluster)
-        yield from _replaced(swaps, replaced, is_cleaned, is_lost)
+        yield from _check_replaced(swaps, replaced, is_cleaned, is_lost)
 
 
-def _replaced(
+def _check_replaced(
     swaps: Sequence[SegmentReport], replaced: Sequence[SegmentReport], is_cleaned: bool, is_lost: bool
 ) -> Iterator[Finding]:
     """Check for offsets and records that are in the replaced segments, and not in the `.swap` files."""

@@ -53,8 +53,8 @@ def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int |
     wrong = (offsets[ends] > rows.last_offset[of]) | ((offsets[starts] < rows.base_offset[of]) & (rows.magic[of] == 2))
     for at in np.flatnonzero(wrong).tolist():
         row = int(of[at])
-        found = f"offsets {offsets[starts[at]]} to {offsets[ends[at]]}"
-        yield _RECORDS, row, f"{found} in a batch of {rows.base_offset[row]} to {rows.last_offset[row]}", True
+        span = f"offsets {offsets[starts[at]]} to {offsets[ends[at]]}"
+        yield _RECORDS, row, f"{span} in a batch of {rows.base_offset[row]} to {rows.last_offset[row]}", True
     is_low = offsets[1:] <= offsets[:-1]
     is_low[starts[1:] - 1] = False
     disorder = np.flatnonzero(is_low) + 1
@@ -101,8 +101,8 @@ def _inner_crcs(columns: RecordColumns) -> Iterator[RecordFinding]:
         key = int(columns.key_place[i]) & SOURCE_MASK
         magic = int(columns.batches.magic[row])
         # Old brokers left wrappers around messages of the other magic (KAFKA-4298).
-        found = [_crc_of(data, key, which) for which in (magic, 1 - magic)]
-        if True not in found:
+        results = [_crc_of(data, key, which) for which in (magic, 1 - magic)]
+        if True not in results:
             yield "inner-crc", row, f"the checksum of the message at offset {columns.offset[i]} does not hold", True
 
 
@@ -140,7 +140,7 @@ def controls(columns: RecordColumns, starts: npt.NDArray[np.intp]) -> Iterator[t
 def _are_markers(columns: RecordColumns, at: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
     """Return a mask of plain markers: nearly all control records of a topic."""
     sizes = (columns.key_size[at] == CONTROL_KEY.size) & (columns.value_size[at] == END_TXN_MARKER.size)
-    found = np.zeros(len(at), np.bool_)
+    are_markers = np.zeros(len(at), np.bool_)
     places = columns.key_place[at]
     for number, source in enumerate(columns.sources):
         here = np.flatnonzero(sizes & (places >> SOURCE_SHIFT == number))
@@ -148,8 +148,8 @@ def _are_markers(columns: RecordColumns, at: npt.NDArray[np.intp]) -> npt.NDArra
             data = np.frombuffer(source, np.uint8)
             keys = data[(places[here] & SOURCE_MASK)[:, None] + np.arange(CONTROL_KEY.size)]
             values = data[(columns.value_place[at[here]] & SOURCE_MASK)[:, None] + np.arange(2)]
-            found[here] = (keys[:, :3] == 0).all(axis=1) & (keys[:, 3] < 2) & (values == 0).all(axis=1)
-    return found
+            are_markers[here] = (keys[:, :3] == 0).all(axis=1) & (keys[:, 3] < 2) & (values == 0).all(axis=1)
+    return are_markers
 
 
 def _fault(columns: RecordColumns, at: int, producer_id: int) -> str:

@@ -65,9 +65,9 @@ class ProducersCheck:
             if highest >= offset:
                 reason = f"producer {entry.producer_id} has offset {highest}: this is the snapshot of a later offset"
             elif entry.has_batch and entry.last_offset < self._last.get(entry.producer_id, -1):
-                known = self._last[entry.producer_id]
+                logged = self._last[entry.producer_id]
                 reason = (
-                    f"producer {entry.producer_id} has offset {entry.last_offset} as its last, and {known} in the log:"
+                    f"producer {entry.producer_id} has offset {entry.last_offset} as its last, and {logged} in the log:"
                     " this is the snapshot of an earlier offset"
                 )
             else:
@@ -116,7 +116,7 @@ def header_report(segment: Segment) -> SegmentReport:
     return verify_segment(segment, Level.HEADERS)
 
 
-def _shortened(findings: list[Finding], unlisted: Counter[tuple[str, str, bool]]) -> list[Finding]:
+def _shorten(findings: list[Finding], unlisted: Counter[tuple[str, str, bool]]) -> list[Finding]:
     """Return the first findings of each kind and file, then one with the number of the others."""
     kept: list[Finding] = []
     counts = Counter(unlisted)
@@ -163,7 +163,7 @@ class SegmentCheck(Visitor):
             self._producers = ProducersCheck(segment)
 
     def report(self) -> SegmentReport:
-        self._report.findings = _shortened(self._report.findings, self._unlisted)
+        self._report.findings = _shorten(self._report.findings, self._unlisted)
         return self._report
 
     def miss_segment(self, error: StorageError | None) -> None:
@@ -294,8 +294,8 @@ class SegmentCheck(Visitor):
             reason = f"last offset {rows.last_offset[row]} is below base offset {rows.base_offset[row]}"
             self._finding("header", rows, row, reason)
         width = rows.last_offset - rows.base_offset + 1
-        known = ~_wrappers(rows) & ~wrong
-        for row in np.flatnonzero(known & ((rows.count < 0) | (rows.count > width))).tolist():
+        has_width = ~_wrappers(rows) & ~wrong
+        for row in np.flatnonzero(has_width & ((rows.count < 0) | (rows.count > width))).tolist():
             self._finding("header", rows, row, f"{rows.count[row]} records declared for {width[row]} offsets")
         for row in np.flatnonzero((rows.count == 0) & (rows.magic == 2) & (rows.size > BATCH_HEADER_BYTES)).tolist():
             more = rows.size[row] - BATCH_HEADER_BYTES
@@ -303,7 +303,7 @@ class SegmentCheck(Visitor):
         for row in np.flatnonzero(rows.codec >= len(CODECS)).tolist():
             self._finding("header", rows, row, f"codec {rows.codec[row]} is unknown; expected 0 to 4")
         self._producer_fields(rows)
-        self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())
+        self._report.is_compacted |= bool((has_width & (rows.count < width)).any() or rows.has_delete_horizon.any())
 
     def _producer_fields(self, rows: BatchTable) -> None:
         """Check fields that no producer writes; Kafka's leaders and followers take them, its cleaner does not."""

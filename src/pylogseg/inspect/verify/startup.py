@@ -88,10 +88,10 @@ def _metadata_log(owners: Sequence[LogDirOwner]) -> Iterator[Finding]:
 
 def _contradictions(owners: Sequence[LogDirOwner]) -> Iterator[Finding]:
     """Check for directories of one broker that contradict each other. There may be several complete brokers."""
-    known = [owner for owner in owners if owner.meta is not None and owner.meta.node_id is not None]
-    whole = {owner.broker for owner in known if owner.has_metadata}
-    first = next((owner for owner in known if owner.has_metadata), None)
-    for owner in known:
+    labelled = [owner for owner in owners if owner.meta is not None and owner.meta.node_id is not None]
+    whole = {owner.broker for owner in labelled if owner.has_metadata}
+    first = next((owner for owner in labelled if owner.has_metadata), None)
+    for owner in labelled:
         if first is None or owner.broker in whole:
             continue
         names = ("cluster.id", "node.id")
@@ -102,7 +102,7 @@ def _contradictions(owners: Sequence[LogDirOwner]) -> Iterator[Finding]:
         ]
         yield Finding(owner.path, "meta-properties", True, "; ".join(differing))
     seen: dict[str, LogDirOwner] = {}
-    for owner in known:
+    for owner in labelled:
         directory_id = owner.meta.directory_id if owner.meta else None
         if directory_id is None:
             continue

@@ -32,8 +32,8 @@ _NAMED = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.PRODUCER_SNAPSHOT
 
 def tiers_of(partitions: Iterable[Partition]) -> list[Tier]:
     """Return the tiers that partitions lie in, each once."""
-    found = [part.files.tier for part in partitions if isinstance(part.files, (TierFiles, DiskWithTier))]
-    return list({id(tier): tier for tier in found if tier is not None}.values())
+    tiers = [part.files.tier for part in partitions if isinstance(part.files, (TierFiles, DiskWithTier))]
+    return list({id(tier): tier for tier in tiers if tier is not None}.values())
 
 
 def slice_of(part: Partition, number: int) -> TierSegment | None:
@@ -87,13 +87,13 @@ def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment |
                 copies = copies or LogCopies(part)
                 last = finding.last_offset
                 end = segment.next_base or uploaded.end_offset if last is None else last + 1
-                finding = _held(copies, finding, uploaded.upload.name, end)
+                finding = _name_holder(copies, finding, uploaded.upload.name, end)
             yield finding._replace(other_remedy=finding.other_remedy or _DAMAGED)
         else:
             yield finding
 
 
-def _held(copies: LogCopies, finding: Finding, name: str, end: int) -> Finding:
+def _name_holder(copies: LogCopies, finding: Finding, name: str, end: int) -> Finding:
     """Return a finding with whoever else has all of its offsets intact."""
     first = finding.offset
     if not copies.are_there or first is None or end <= first:
@@ -112,15 +112,15 @@ def _held(copies: LogCopies, finding: Finding, name: str, end: int) -> Finding:
 def check_uploads(part: Partition, reports: Sequence[SegmentReport], level: Level) -> Iterator[Finding]:
     """Compare what the manifests of a partition's segments say with what the segments have."""
     for number, report in enumerate(reports):
-        found = slice_of(part, number)
-        if found is None or isinstance(found.upload, BrokenUpload):
+        uploaded = slice_of(part, number)
+        if uploaded is None or isinstance(uploaded.upload, BrokenUpload):
             continue
-        yield from _compared(found, report)
+        yield from _compare(uploaded, report)
         if level >= Level.INDEXES:
-            yield from _epochs(found, report)
+            yield from _epochs(uploaded, report)
 
 
-def _compared(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
+def _compare(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
     said, name = found.upload.segment, found.upload.name
     if found.starts_whole and report.batches and not report.begins_damaged and report.first_offset > said.start_offset:
         reason = f"its manifest begins at offset {said.start_offset}, and its first batch at {report.first_offset}"
@@ -161,8 +161,8 @@ def _epochs(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
     except StorageError as error:
         yield of_failure(error)
         return
-    known = {entry.epoch for entry in beside}
-    missing = [epoch for epoch, _ in upload.segment.leader_epochs if epoch not in known]
+    epochs_here = {entry.epoch for entry in beside}
+    missing = [epoch for epoch, _ in upload.segment.leader_epochs if epoch not in epochs_here]
     if missing:
         reason = f"leader epoch {missing[0]} is in its manifest, and not in the leader epochs beside the segment"
         yield Finding(upload.name, "tier-manifest", True, reason, None, upload.segment.start_offset)
@@ -216,7 +216,7 @@ def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[st
             for finding in _objects(upload):
                 asked = asked or LogCopies(chosen[name])
                 end = (finding.last_offset or 0) + 1
-                yield finding if finding.other_remedy else _held(asked, finding, upload.name, end)
+                yield finding if finding.other_remedy else _name_holder(asked, finding, upload.name, end)
             if isinstance(upload, FileUpload):
                 yield from _files(upload, inside)
         for first, end in log.holes:
@@ -318,7 +318,7 @@ def check_metadata(
     }
     listed = {partition_folder_name(topic, partition) for topic, partition, _ in tier.by_partition}
     said = {row["segmentId"] for row in rows}
-    known = {(row["topicId"], row["partition"]) for row in rows}
+    rows_of = {(row["topicId"], row["partition"]) for row in rows}
     finished: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for row in rows:
         if row["state"] == STATES[1]:
@@ -332,7 +332,7 @@ def check_metadata(
         segment = upload.segment
         if segment_id in said:
             continue
-        if (segment.topic_id, segment.partition) not in known:
+        if (segment.topic_id, segment.partition) not in rows_of:
             silent.add(f"{segment.topic}-{segment.partition}")
             continue
         reason = "the metadata does not know it: its deletion did not finish, or the metadata given is older"
@@ -375,7 +375,7 @@ def _row(
         ("size", row["size"], upload.size),
         ("leader epochs", {e["leaderEpoch"]: e["offset"] for e in row["leaderEpochs"]}, dict(segment.leader_epochs)),
     ]
-    for field, expected, found in pairs:
-        if expected != found:
-            reason = f"{what}: the metadata has {field} {expected}, the tier {found}"
+    for field, expected, actual in pairs:
+        if expected != actual:
+            reason = f"{what}: the metadata has {field} {expected}, the tier {actual}"
             yield Finding(upload.name, "tier-metadata", True, reason, None, first, last)

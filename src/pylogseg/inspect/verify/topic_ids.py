@@ -34,22 +34,22 @@ def check_topic_ids(
             if part.state or part.topic == METADATA_TOPIC or not asked(part.topic, part.partition):
                 continue
             file = read_partition_metadata(part.files, part.path)
-            known = None if cluster is None else cluster.topic_ids.get(part.topic)
-            if cluster is not None and (known is None or file.value == known):
-                why = _why_stray(part, known, owner, cluster)
+            noted = None if cluster is None else cluster.topic_ids.get(part.topic)
+            if cluster is not None and (noted is None or file.value == noted):
+                why = _why_stray(part, noted, owner, cluster)
                 strays += [(why, part.name)] if why else []
             elif file.state is FileState.ABSENT:
-                yield from _without_id(part, owner, known)
-            elif known is not None and file.value is not None:
-                yield _wrong_id(part, f"topic_id is {file.value}, and {known} in the cluster's metadata")
+                yield from _without_id(part, owner, noted)
+            elif noted is not None and file.value is not None:
+                yield _wrong_id(part, f"topic_id is {file.value}, and {noted} in the cluster's metadata")
             elif file.value is not None:
                 ids.setdefault((owner.broker[0], part.topic), []).append((file.value, part))
         for why, group in groupby(sorted(strays), key=lambda stray: stray[0]):
             reason = why.format(names_text([name for _, name in group]))
             yield Finding(owner.log_dir.path, "stray", False, reason)
-    for (_, topic), found in ids.items():
-        most_common = Counter(topic_id for topic_id, _ in found).most_common(1)[0][0]
-        for topic_id, part in found:
+    for (_, topic), parts in ids.items():
+        most_common = Counter(topic_id for topic_id, _ in parts).most_common(1)[0][0]
+        for topic_id, part in parts:
             if topic_id != most_common:
                 yield _wrong_id(part, f"topic_id is {topic_id}, and {most_common} in other partitions of {topic}")
 

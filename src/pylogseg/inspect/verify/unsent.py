@@ -61,7 +61,7 @@ def check_unsent(
         sizes = itertools.accumulate((segment.size for segment in reversed(part.segments)), initial=0)
         newer = {segment.base_offset: size for segment, size in zip(reversed(part.segments), sizes, strict=False)}
         pairs = [pair for pair in pairs if _is_due(pair, newer[pair[0].base_offset], config)]
-    covered = _covered(log)
+    covered = _list_uploaded(log)
     reached = max((last for _, last in covered), default=0)
     for run in _runs([pair for pair in pairs if not _is_covered(pair[0], covered)]):
         yield _finding(part, run, reached)
@@ -90,7 +90,7 @@ def _is_due(pair: _Sealed, newer_bytes: int, config: LogConfig) -> bool:
     return is_old or (lag_bytes >= 0 and newer_bytes >= lag_bytes)
 
 
-def _covered(log: TieredLog | None) -> list[tuple[int, int]]:
+def _list_uploaded(log: TieredLog | None) -> list[tuple[int, int]]:
     """Return the ranges of offsets of a log that were uploaded, half-open and ascending, with others in between."""
     covered: list[tuple[int, int]] = []
     for piece in [] if log is None else log.segments:

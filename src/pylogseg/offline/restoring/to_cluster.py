@@ -27,7 +27,7 @@ from pylogseg.format.messages import codes
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.words import check_word
-from pylogseg.inspect.verify.lacking import known, lacking, refuse
+from pylogseg.inspect.verify.lacking import filter_damage, lacking, refuse
 from pylogseg.live import administering
 from pylogseg.live.administering import CommittedOffset
 from pylogseg.live.cluster import Cluster
@@ -236,7 +236,7 @@ class _ClusterRestore:
     def refuse_losses(self, force: bool) -> None:
         """Raise IncompleteError if the source has lost records: markers would take their offsets."""
         parts = [part for part in self._chosen if part.topic not in _OWN_TOPICS]
-        findings = known(lacking(self._disk, parts, self._choice))
+        findings = filter_damage(lacking(self._disk, parts, self._choice))
         if not force:
             refuse(findings)
         self.result.lacking += findings
