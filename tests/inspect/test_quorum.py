@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.metadata_logs import CLUSTER, DIRECTORIES, LOG, MetadataLog
@@ -14,6 +16,8 @@ from pylogseg.format.files.properties import MetaProperties, encode_meta_propert
 from pylogseg.format.files.status import QuorumState
 from pylogseg.inspect.quorum.copies import read_copies
 from pylogseg.inspect.quorum.look import NOTHING, RESCUE, START, QuorumLook, look_at_quorum
+from pylogseg.inspect.quorum.pairs import changes_between
+from pylogseg.values.internal.image import Image
 
 
 def look(*paths: Path) -> QuorumLook:
@@ -228,6 +232,92 @@ def test_trimmed_logs_are_compared_where_both_have_batches(tmp_path: Path) -> No
     copy = next(copy for copy in look(trimmed).copies)
     assert copy.voters is not None
     assert [voter.id for voter in copy.voters] == [1, 2, 3]  # only in the snapshot
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_names_are_those_of_both_whole_states(tmp_path: Path, seed: int) -> None:
+    """A long log is read once, without changes of partitions that both copies have: the same names come out."""
+    chance = random.Random(seed)
+    log = MetadataLog()
+    topics: dict[str, str] = {}
+    _changes(log, chance, 30, topics)
+    below, above = log.fork(), log
+    if chance.random() < 0.6:  # each goes its own way
+        _changes(below, chance, chance.randrange(1, 6), dict(topics))
+    above.leader(2, epoch=below.epoch + 1)
+    _changes(above, chance, chance.randrange(0, 8), topics)
+    disks = [above.disk(tmp_path / "above", 1), below.disk(tmp_path / "below", 2)]
+    if chance.random() < 0.4:
+        log.snapshot(disks[0], log.batches[chance.randrange(5, len(log.batches))].next_offset)
+    (pair,) = look_at_quorum([*map(str, disks)]).pairs
+    images = [Image.read(str(disk / LOG), end) for disk, end in zip(disks, (above.end, below.end), strict=True)]
+    lacks = [*changes_between(images[1], images[0])]
+    if not pair.is_prefix:
+        lacks = [change for change in lacks if change.how != "removal"]
+        assert pair.differs == [change for change in changes_between(*images) if change.how == "missing"]
+    assert pair.lacks == lacks
+
+
+def _with_elr() -> tuple[MetadataLog, dict[str, Any]]:
+    """A log with a partition that has fields of its eligible leaders, and the fields of its changes."""
+    log, topic_id = MetadataLog(), "elrTopicAAAAAAAAAAAAAA"
+    key = {"partitionId": 0, "topicId": topic_id}
+    fields = {"replicas": [11, 12], "isr": [11, 12], "leader": 11, "leaderEpoch": 0, "partitionEpoch": 0,
+              "removingReplicas": [], "addingReplicas": [], "directories": [], "eligibleLeaderReplicas": [],
+              "lastKnownElr": []}  # fmt: skip
+    log.add(("TopicRecord", 0, {"name": "elr", "topicId": topic_id}), ("PartitionRecord", 2, {**key, **fields}))
+    return log, key
+
+
+def test_eligible_leaders_that_were_emptied(tmp_path: Path) -> None:
+    """A change below the end of the shorter copy tells what the last record of the longer one does."""
+    log, key = _with_elr()
+    log.add(("PartitionChangeRecord", 2, {**key, "eligibleLeaderReplicas": [12]}))
+    below = log.disk(tmp_path / "below", 2)
+    log.add(("ClearElrRecord", 0, {"topicName": ""}))
+    (pair,) = look_at_quorum([str(below), str(log.disk(tmp_path / "above", 1))]).pairs
+    assert [tuple(change) for change in pair.lacks] == [("partition", "elr-0", "changed")]
+
+
+def test_two_ends_that_come_to_the_same(tmp_path: Path) -> None:
+    """One says the ISR again that a change below has set, the other one leaves it: nothing differs."""
+    log, key = _with_elr()
+    log.add(("PartitionChangeRecord", 2, {**key, "isr": [11]}))
+    below = log.fork()
+    below.add(("PartitionChangeRecord", 2, key))
+    log.leader(2, epoch=below.epoch + 1)
+    log.add(("PartitionChangeRecord", 2, {**key, "isr": [11]}))
+    disks = [str(log.disk(tmp_path / "above", 1)), str(below.disk(tmp_path / "below", 2))]
+    (pair,) = look_at_quorum(disks).pairs
+    assert (pair.is_prefix, pair.lacks, pair.differs) == (False, [], [])
+
+
+def _changes(log: MetadataLog, chance: random.Random, count: int, topics: dict[str, str]) -> None:
+    for i in range(count):
+        kind = chance.choice(("topic", "change", "change", "change", "remove", "setting", "user", "clear", "leader"))
+        number = log.end
+        if kind == "topic" or not topics:
+            topics[f"t{number}"] = log.topic(f"t{number}", 3)
+        elif kind == "change":
+            fields: dict[str, Any] = {"topicId": chance.choice([*topics.values()]), "partitionId": chance.randrange(3)}
+            fields |= chance.choice(
+                ({"isr": [11]}, {"leader": chance.choice((11, 12))}, {"eligibleLeaderReplicas": [12]})
+            )
+            log.add(("PartitionChangeRecord", 2, fields))
+        elif kind == "remove":
+            name = chance.choice([*topics])
+            log.add(("RemoveTopicRecord", 0, {"topicId": topics.pop(name)}))
+        elif kind == "setting":
+            name = chance.choice([*topics])
+            log.add(
+                ("ConfigRecord", 0, {"resourceType": 2, "resourceName": name, "name": "retention.ms", "value": f"{i}"})
+            )
+        elif kind == "user":
+            log.add(("ProducerIdsRecord", 0, {"brokerId": 11, "brokerEpoch": 1, "nextProducerId": number}))
+        elif kind == "clear":
+            log.add(("ClearElrRecord", 0, {"topicName": chance.choice(["", *topics])}))
+        else:
+            log.leader(chance.choice((1, 2, 3)))
 
 
 def test_several_log_directories_of_a_node(tmp_path: Path) -> None:

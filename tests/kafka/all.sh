@@ -31,7 +31,7 @@ archives         $python tests/kafka/broker/archives.py
 restored-transactions  $python tests/kafka/broker/restored_transactions.py
 tiers            $python tests/kafka/broker/tiers.py $golden
 tier-histories   $python tests/kafka/broker/tier_histories.py
-quorums          env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/quorums.py a b c d f g h r
+quorums          env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/quorums.py a b c d f g h r --random 2 --seed 511
 merges           $python tests/kafka/broker/merges.py
 live-reads       $python tests/kafka/broker/live_reads.py
 live-cluster     $python tests/kafka/broker/live_cluster.py --rounds 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.inspect.differing_offset import differing_offset
 from pylogseg.inspect.quorum.copies import MetadataCopy
-from pylogseg.values.internal.image import Image
+from pylogseg.values.internal.image import ALL_BUT_CHANGES, Image
 
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCES = {1: "default", 2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
@@ -96,8 +97,9 @@ class CopyPair:
         """
         if self.is_same:
             return
+        copies = first[self.above.path], first[self.below.path]
         try:
-            above, below = (_image(first[copy.path], images) for copy in (self.above, self.below))
+            above, below = _from_common_state(*copies, self.first_offset) or (_image(copy, images) for copy in copies)
         except (CorruptionError, StorageError) as error:
             self.notes.append(f"the names are unknown: {error}")
             return
@@ -115,6 +117,34 @@ def _image(copy: MetadataCopy, images: dict[str, Image]) -> Image:
             raise StorageError(copy.path, "read", copy.error)
         images[copy.path] = Image.read(copy.partition, copy.end)
     return images[copy.path]
+
+
+def _from_common_state(above: MetadataCopy, below: MetadataCopy, start: int) -> tuple[Image, Image] | None:
+    """Return the states of two copies with the same batches up to an offset, but for changes of partitions below it.
+
+    Each change of a partition raises its epoch, so the same names differ. None where that does not hold, or where the
+    state at that offset is in no copy.
+    """
+    one, other = above.partition, below.partition
+    if one is None or other is None:
+        return None
+    tails = [Image(offset=start), Image(offset=start)]
+    for tail, copy in zip(tails, (above, below), strict=True):
+        if copy.partition is not None and start < (copy.end or 0):
+            tail.go_on(copy.partition, copy.end)
+    if any(tail.clears_elr for tail in tails) or tails[0].partitions.keys() & tails[1].partitions.keys():
+        return None
+    try:
+        base = Image.read(other, start, only=ALL_BUT_CHANGES)
+    except CorruptionError:
+        return None
+    if base.offset != start or base.is_in_transaction:
+        return None
+    longer: Image = pickle.loads(pickle.dumps(base))
+    longer.go_on(one, above.end)
+    if start < (below.end or 0):
+        base.go_on(other, below.end)
+    return longer, base
 
 
 def compare_copies(one: MetadataCopy, other: MetadataCopy) -> CopyPair:

@@ -98,31 +98,32 @@ class _FolderSetAside:
         if self.part.state == "delete":
             remedy = (
                 "none if the topic, or this replica, was deleted on purpose: a broker deletes the folder when it "
-                f"starts; else before it does, {self._restored('NEW_FOLDER')}"
+                f"starts; else before it does, {self._restore_command('NEW_FOLDER')}"
             )
-            return False, f"a broker was deleting the folder, and {self._known()}", remedy
+            return False, f"a broker was deleting the folder, and {self._metadata_text()}", remedy
         why = "a broker set the folder aside"
         here = next((part for owner, part in same if owner.broker == self.owner.broker), None)
         log_dir = (self.part if here is None else here).files.split((self.part if here is None else here).path)[0]
         if here is not None and left[-1][1] > (there := _range(here))[0]:
-            remedy = f"while the broker is stopped, {self._restored(log_dir)}{' --overwrite' * (there[0] < there[1])}"
+            command = self._restore_command(log_dir) + " --overwrite" * (there[0] < there[1])
+            remedy = f"while the broker is stopped, {command}"
             return True, f"{why}, and {here.name} began anew: its log ends at {there[1]}", remedy
         remedy = (
             "none if the topic, or this replica, was deleted on purpose; else see that the cluster has the topic, and "
-            f"this broker the partition; then, while the broker is stopped, {self._restored(log_dir)}"
+            f"this broker the partition; then, while the broker is stopped, {self._restore_command(log_dir)}"
         )
         if here is not None:
             return False, f"{why}, and {here.name} begins at offset {_range(here)[0]}", remedy
         if same:
             return False, f"{why}, and {names_text([other.path for _, other in same])} has the rest", remedy
-        return False, f"{why}, and {self._known()}", remedy
+        return False, f"{why}, and {self._metadata_text()}", remedy
 
-    def _restored(self, target: str) -> str:
+    def _restore_command(self, target: str) -> str:
         """Return the command that makes a partition of the folder again."""
         source, name = self.part.files.split(self.part.path)
         return shlex.join(["pylogseg", "restore", source, target, name])
 
-    def _known(self) -> str:
+    def _metadata_text(self) -> str:
         """Say what the metadata knows of the partition."""
         if self.cluster is None:
             return "no metadata of the cluster was given"

@@ -104,6 +104,7 @@ class Image:
     _since: dict[Key, int] = field(default_factory=dict)
     _changes: PartitionChanges = field(default_factory=PartitionChanges)
     _removed: set[str] = field(default_factory=set)
+    clears_elr: bool = False  #: A record has emptied lists of eligible leaders.
 
     @property
     def is_in_transaction(self) -> bool:
@@ -173,6 +174,13 @@ class Image:
         image._read(partition, image.offset, end_offset, until_ms)
         image.notes += _lacking(partition, 2**63 - 1 if end_offset is None else end_offset)
         return image
+
+    def go_on(self, of: Partition, end_offset: int | None) -> None:
+        """Apply all records of a log from where this state ends."""
+        self._only = frozenset()
+        self._read(of, self.offset, end_offset, None)
+        self.notes += [note for note in _lacking(of, 2**63 - 1 if end_offset is None else end_offset)
+                       if note not in self.notes]  # fmt: skip
 
     @classmethod
     def _of_snapshot(cls, snapshot: Segment, end: int, only: frozenset[str]) -> Image:
@@ -426,6 +434,7 @@ def _unknown_partition(key: Key) -> _Fields:
 
 
 def _clear_elr(image: Image, fields: _Fields) -> None:
+    image.clears_elr = True
     topic_id = image.topic_ids.get(fields["topicName"])
     for (of, _), state in image.partitions.items():
         if not fields["topicName"] or of == topic_id:
@@ -525,3 +534,5 @@ _APPLY: dict[str, Callable[[Image, _Fields], Any]] = {
     "DelegationTokenRecord": lambda image, fields: image.tokens.__setitem__(fields["tokenId"], fields),
     "RemoveDelegationTokenRecord": lambda image, fields: image.tokens.pop(fields["tokenId"], None),
 }
+#: All messages but those of which a long log has the most: they say what becomes of a partition that is there.
+ALL_BUT_CHANGES = tuple(name for name in _APPLY if name != "PartitionChangeRecord")
