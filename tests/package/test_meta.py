@@ -85,8 +85,8 @@ WALKS = {
     r"inspect\.verify\.files|disk\.tier\.layouts": "a file that is no segment yet: how far is it good?",
     r"tables\.export\.tables": "an outcome of transactions that later segments know",
     r"owned\.slices": "a log that this program is writing: by its engine, not by its files",
-    r"archive\.uploading": "bytes that are uploaded, batch by batch",
-    r"offline\..*": "bytes that are copied, cut or written again, batch by batch",
+    r"transfer\.checked": "bytes that are copied, merged, restored, repaired or uploaded: no gap without a name",
+    r"offline\.(ages|compacting|rewriting|truncating)": "segments of a log that a command has opened, by its engine",
 }
 LONGEST_FILE_LINES = 700
 #: Of a constructor, and of `open`, in the engine.

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,9 +39,11 @@ from pylogseg.log.producers import Producers
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.reading.state import Throttle
+from pylogseg.reading.transaction_markers import windows_between
+from pylogseg.transfer.checked import checked_windows
 from pylogseg.transfer.segment_files import MadeIndexes, cut_transactions, epochs_file, snapshot_file
 from pylogseg.walker.gaps import Gap
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.windows import Window
 
 _FOR_EVER_MS = 2**62
 
@@ -259,16 +261,19 @@ class _Batches:
         segment, first = self._segment, self._first
         start = position_of_offset(segment, view, first) if first > segment.base_offset else 0
         lowest = segment.base_offset if start == 0 else first
-        room = self._rooms.free
-        for item in walk(view, start=start, lowest_offset=lowest, is_last=segment.is_last, memory=room):
-            if isinstance(item, Gap):
-                is_before = self.reached == first and item.next_offset is not None and item.next_offset <= first
-                if is_before and item.is_damage:
-                    continue
-                self.fault = f"{item.path}, position {item.position}: {item.reason}" if item.is_damage else ""
+        for window in checked_windows(
+            view, lowest, self._ends_at, start=start, is_last=segment.is_last, memory=self._rooms.free
+        ):
+            if not self._take(window, advance):
                 break
-            if not self._take(item, advance):
-                break
+
+    def _ends_at(self, gap: Gap) -> bool:
+        """Check whether the range ends at a gap; damage before its first batch is none of it."""
+        is_before = self.reached == self._first and gap.next_offset is not None and gap.next_offset <= self._first
+        if is_before and gap.is_damage:
+            return False
+        self.fault = f"{gap.path}, position {gap.position}: {gap.reason}" if gap.is_damage else ""
+        return True
 
     def _take(self, window: Window, advance: Advance) -> bool:
         """Take what the range has of a window; return whether to go on."""
@@ -378,9 +383,11 @@ def _snapshot_there(copy: SeenCopy, end: int) -> bytes | None:
 def _producers(copy: SeenCopy, end: int) -> Producers:
     """Return the producers at an offset, by the last snapshot before it and the log since then."""
     producers = _reloaded(copy, copy.snapshots.values(), end)
-    producers.replay_pieces(
-        _piece(rows, window) for rows, window in _windows(copy.part.segments, producers.map_end_offset, end)
-    )
+    start = producers.map_end_offset
+    for window in windows_between(copy.part.segments, start, end, crc=True):
+        rows = window.batches
+        rows = rows[(rows.base_offset >= start) & (rows.base_offset < end)]
+        producers.replay_pieces([_piece(rows, window)])
     return producers
 
 
@@ -403,21 +410,6 @@ def _reloaded(copy: SeenCopy, snapshots: Iterable[str], end: int) -> Producers:
         except StorageError:
             if all(map(os.path.exists, there)):
                 raise
-
-
-def _windows(segments: Iterable[Segment], first: int, end: int) -> Iterator[tuple[BatchTable, Any]]:
-    for segment in segments:
-        if segment.base_offset >= end or (segment.next_base is not None and segment.next_base <= first):
-            continue
-        opened = open_unless_removed(segment)
-        if opened is None:
-            continue
-        with opened as view:
-            start = position_of_offset(segment, view, first) if first > segment.base_offset else 0
-            for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last):
-                if isinstance(item, Window):
-                    rows = item.batches
-                    yield rows[(rows.base_offset >= first) & (rows.base_offset < end)], item
 
 
 def last_stable(snapshot: bytes, end: int) -> int:

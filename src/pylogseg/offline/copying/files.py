@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NoReturn
 
 from pylogseg.disk.swaps import Swap, unfinished_swap
 from pylogseg.env.file_errors import storage_error
@@ -15,8 +17,10 @@ from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, FileName, parse_file_name
+from pylogseg.transfer.checked import good_end
 from pylogseg.transfer.segment_files import write_epochs
-from pylogseg.walker.windows import Window, next_offset_of, walk
+from pylogseg.walker.gaps import Gap
+from pylogseg.walker.windows import next_offset_of
 
 _CHUNK_BYTES = 4 << 20
 
@@ -154,18 +158,18 @@ def check_batches(storage: Storage, folder: str, original: str) -> tuple[int, in
 
     Raises CorruptionError at the first damage, with its place in the original. A torn or zero-filled end is none.
     """
+
+    def refuse(name: str, gap: Gap) -> NoReturn:
+        raise CorruptionError(storage.join(original, name), gap.position, gap.reason)
+
     names = [(parse_file_name(entry.name), entry.name) for entry in storage.list_folder(folder)]
     logs = sorted((name.offset or 0, each) for name, each in names if name.is_live and name.kind is FileKind.LOG)
     end = 0
     for number, (base, each) in enumerate(logs, 1):
         file = storage.open_log(storage.join(folder, each), create=False)
         try:
-            end = max(end, base)
-            for item in walk(file, lowest_offset=base, is_last=number == len(logs)):
-                if isinstance(item, Window):
-                    end = max(end, int(item.batches.last_offset[-1]) + 1)
-                elif item.is_damage:
-                    raise CorruptionError(storage.join(original, each), item.position, item.reason)
+            _, end_here = good_end(file, base, partial(refuse, each), is_last=number == len(logs))
+            end = max(end, end_here)
         finally:
             file.close()
     return (logs[0][0] if logs else 0), end

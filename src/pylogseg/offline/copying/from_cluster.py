@@ -35,10 +35,9 @@ from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactio
 from pylogseg.offline.restoring.checkpoints import all_entries, note_entries
 from pylogseg.reading.offset_order import Order
 from pylogseg.server.writing.bootstrap_checkpoint import KeptTopic
+from pylogseg.transfer.checked import checked_windows, refuse_gap
 from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
-from pylogseg.walker.gaps import Gap
-from pylogseg.walker.windows import walk
 
 
 def copy_cluster(
@@ -373,13 +372,12 @@ class _ClusterCopy:
             # The last batch once more: the answer that has it ends with it, if the leader has begun a segment then.
             view.begin(copied.end - 1 if copied.end > copied.start else copied.end, listed.end, is_committed=False)
             order, count = Order(segment, view), 0
-            for item in walk(view, is_last=False):
-                gaps = [item] if isinstance(item, Gap) else order.check(item.batches).gaps
-                if gaps or isinstance(item, Gap):
-                    raise gaps[0].as_error()
+            for window in checked_windows(view, 0, refuse_gap, is_last=False):
+                for gap in order.check(window.batches).gaps:
+                    refuse_gap(gap)
                 count = self._note_removed(view, log, job.row, count)
-                log.append(item, listed.end, view.borders)
-                advance(item.batches.summary().end_position - item.file_position)
+                log.append(window, listed.end, view.borders)
+                advance(window.batches.summary().end_position - window.file_position)
             self._note_removed(view, log, job.row, count)
         log.reach(listed.end)
 

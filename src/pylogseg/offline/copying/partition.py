@@ -26,9 +26,9 @@ from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
 from pylogseg.format.words import count_text, size_text
 from pylogseg.offline.copying.files import check_is_file, copy_file, is_copied, swap_in
+from pylogseg.transfer.checked import good_end
 from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
-from pylogseg.walker.gaps import offsets_text
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.gaps import Gap, offsets_text
 
 #: How often, and after how many seconds, to look again where a broker was replacing segments.
 _LOOKS, _PAUSE_SECONDS = 50, 0.1
@@ -232,7 +232,7 @@ class PartitionCopier:
         copy = self._storage.open_log(path, create=False)
         try:
             modified_ms = copy.modified_ms()
-            size, self._result.log_end = self._good_end(copy, base)
+            size, self._result.log_end = good_end(copy, base, self._note_damage)
             self._result.cut_bytes = copy.size - size
             if size < copy.size:
                 copy.truncate(size)
@@ -245,18 +245,9 @@ class PartitionCopier:
             self._copy_active_index(names.get(name, name), base, kind, size)
         return size
 
-    def _good_end(self, copy: Any, base: int) -> tuple[int, int]:
-        """Return the end of the last whole batch and the offset after it. Damage before good batches stays."""
-        size, end = 0, base
-        for item in walk(copy, lowest_offset=base):
-            if isinstance(item, Window):
-                size = int(item.batches.position[-1] + item.batches.size[-1])
-                end = max(end, int(item.batches.last_offset[-1]) + 1)
-            elif item.is_damage:
-                self._result.notes.append(f"the source is damaged, and so is the copy: {item}")
-                self._result.is_damaged = True
-                size = item.end_position
-        return size, end
+    def _note_damage(self, gap: Gap) -> None:
+        self._result.notes.append(f"the source is damaged, and so is the copy: {gap}")
+        self._result.is_damaged = True
 
     def _copy_active_index(self, name: str, base: int, kind: FileKind, size: int) -> None:
         data = self._read(name)

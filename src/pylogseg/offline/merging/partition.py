@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,9 +24,9 @@ from pylogseg.format.files.cuts import Cut, encode_cuts, without
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
-from pylogseg.offline.merging.replica import ReplicaScan, Run, Trust
+from pylogseg.offline.merging.replica import ReplicaScan, Trust
+from pylogseg.transfer.checked import batches_of_runs
 from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
-from pylogseg.walker.broker_windows import recovery_windows
 
 #: Bytes of batches that are appended in one call.
 _APPEND_BYTES = 1 << 20
@@ -207,30 +207,14 @@ class MergedWriter:
         replica = self._plan.replicas[piece.replica]
         for run in replica.runs:
             if run.first_offset < piece.end_offset and piece.first_offset < run.end_offset:
-                for data, rows in self._batches(replica, run):
-                    self._append_rows(log, piece, data, rows)
-
-    def _batches(self, replica: ReplicaScan, run: Run) -> Iterator[tuple[memoryview, BatchTable]]:
-        path = self._storage.join(replica.folder, replica.file_name(run.base_offset, FileKind.LOG))
-        file = self._storage.open_log(path, create=False)
-        try:
-            position = run.position
-            for window in recovery_windows(file, run.position):
-                rows = window.batches
-                rows = rows[rows.position < run.end_position]
-                if len(rows):
-                    size = int(rows.size.sum(dtype=np.int64))
-                    at = int(rows.position[0]) - window.file_position
-                    self._advance(size)
-                    yield window.buffer[at : at + size], rows
-                    position = int(rows.position[-1] + rows.size[-1])
-                if len(rows) < len(window.batches) or position >= run.end_position:
-                    break
-            if position < run.end_position:
-                reason = f"the batch at position {position} was good and is not any more: it changed, or the disk fails"
-                raise StorageError(path, "read", reason)
-        finally:
-            file.close()
+                path = self._storage.join(replica.folder, replica.file_name(run.base_offset, FileKind.LOG))
+                file = self._storage.open_log(path, create=False)
+                try:
+                    for kept in batches_of_runs(file, [(run.position, run.end_position)]):
+                        self._advance(len(kept.data))
+                        self._append_rows(log, piece, memoryview(kept.data), kept.batches)
+                finally:
+                    file.close()
 
     def _append_rows(self, log: Log, piece: CopiedPiece, data: memoryview, rows: BatchTable) -> None:
         start = int(rows.position[0])

@@ -28,8 +28,8 @@ from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.copying.files import swap_in
 from pylogseg.offline.repairing.salvage import ascending
 from pylogseg.offline.restoring.checkpoints import Entries, read_checkpoints
+from pylogseg.transfer.checked import checked_windows
 from pylogseg.walker.gaps import Gap, GapKind
-from pylogseg.walker.windows import Window, walk
 
 #: Of each replica, so many batches are remembered: those of the lowest hashes, which are the same ones in all replicas.
 _MOST = 1 << 16
@@ -307,6 +307,12 @@ def _scan_segment(
     path = storage.join(found.folder, found.file_name(base, FileKind.LOG))
     tables: list[npt.NDArray[Any]] = []
     damage: list[Gap] = []
+
+    def note(gap: Gap) -> None:
+        advance(gap.end_position - gap.position)
+        if gap.is_damage:
+            damage.append(gap)
+
     try:
         file = storage.open_log(path, create=False)
     except StorageError as error:
@@ -316,14 +322,9 @@ def _scan_segment(
         found.end = max(found.end, base)
         return
     try:
-        for item in walk(file, lowest_offset=base, is_last=end is None):
-            if isinstance(item, Window):
-                tables.append(item.batches.rows)
-                advance(int(item.batches.size.sum(dtype=np.int64)))
-            else:
-                advance(item.end_position - item.position)
-                if item.is_damage:
-                    damage.append(item)
+        for window in checked_windows(file, base, note, is_last=end is None):
+            tables.append(window.batches.rows)
+            advance(int(window.batches.size.sum(dtype=np.int64)))
     finally:
         file.close()
     rows = BatchTable(joined_rows(tables))

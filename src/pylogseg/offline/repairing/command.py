@@ -29,10 +29,11 @@ from pylogseg.offline.noting_cuts import note_cuts
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.repairing.replicas import OtherDisk, OtherReplica, holes
-from pylogseg.offline.repairing.salvage import Survey, kept_batches, survey
+from pylogseg.offline.repairing.salvage import Survey, survey
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import run
 from pylogseg.offline.topic_ids import write_missing_topic_id
+from pylogseg.transfer.checked import batches_of_runs
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
@@ -398,13 +399,13 @@ class _Repairer:
         position, given = 0, 0
         for gap in sorted((gap for gap in found.gaps if gap in self.healed), key=lambda gap: gap.position):
             before = [(max(start, position), min(end, gap.position)) for start, end in found.runs]
-            yield from kept_batches(segment.log, [(start, end) for start, end in before if start < end])
+            yield from batches_of_runs(segment.log, [(start, end) for start, end in before if start < end])
             position, end = gap.position, self.healed[gap]
             if self.other is not None and end > given:
                 yield from self.other.batches(max(gap.first_offset, given), end)
                 given = end
         behind = [(max(start, position), end) for start, end in found.runs if end > position]
-        yield from kept_batches(segment.log, behind)
+        yield from batches_of_runs(segment.log, behind)
 
     def _report(self, action: Action, file: AppendFile) -> None:
         """Note what is about to be done, after a copy was made of the bytes that go."""

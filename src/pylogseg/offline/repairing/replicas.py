@@ -18,8 +18,9 @@ from pylogseg.log.identity import topic_id_of
 from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.partition import OfflinePartition
-from pylogseg.offline.repairing.salvage import Survey, kept_batches
+from pylogseg.offline.repairing.salvage import Survey
 from pylogseg.offline.restoring.checkpoints import Entries
+from pylogseg.transfer.checked import batches_of_runs
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 
@@ -158,7 +159,7 @@ class OtherReplica:
             name = self._other.file_name(run.base_offset, FileKind.LOG)
             file = self._storage.open_log(self._storage.join(self.folder, name), create=False)
             try:
-                for kept in kept_batches(file, [(run.position, run.end_position)]):
+                for kept in batches_of_runs(file, [(run.position, run.end_position)]):
                     rows = kept.batches
                     inside = np.flatnonzero((rows.last_offset >= first) & (rows.last_offset < end))
                     if not len(inside):

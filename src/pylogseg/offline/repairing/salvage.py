@@ -17,13 +17,12 @@ from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.records import RecordsCheck
 from pylogseg.log.batch_headers import first_offset
-from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.log.transaction_markers import marker_of
+from pylogseg.transfer.checked import windows_past_leaps
 from pylogseg.walker.base_offsets import judge
 from pylogseg.walker.batch_search import BatchSearch
-from pylogseg.walker.broker_windows import recovery_windows
 from pylogseg.walker.gaps import Gap, GapKind
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.windows import Window
 
 _MAX_RELATIVE = 2**31 - 1
 
@@ -78,44 +77,21 @@ def _good_batches(
     """Batches whose checksums hold and whose records can be had, and the gaps between them."""
     gaps: list[Gap] = []
     tables: list[npt.NDArray[Any]] = []
-    for item in _walked(file, base_offset, end_offset):
-        if isinstance(item, Window):
-            bad = dict(_unreadable(item, file.path, limit_bytes))
-            gaps += [_gap(file, item.batches, row, GapKind.RECORDS_BAD, why) for row, why in bad.items()]
-            tables.append(np.delete(item.batches.rows, list(bad)))
-            on_bytes(int(item.batches.size.sum(dtype=np.int64)))
-        elif item.kind is GapKind.UNREADABLE:  # what the disk cannot read today is not cut off
-            raise item.as_error()
-        else:
-            gaps.append(item)
-            on_bytes(item.end_position - item.position)
+
+    def note(gap: Gap) -> None:
+        if gap.kind is GapKind.UNREADABLE:  # what the disk cannot read today is not cut off
+            raise gap.as_error()
+        gaps.append(gap)
+        on_bytes(gap.end_position - gap.position)
+
+    for window in windows_past_leaps(file, base_offset, end_offset, note):
+        bad = dict(_unreadable(window, file.path, limit_bytes))
+        gaps += [_gap(file, window.batches, row, GapKind.RECORDS_BAD, why) for row, why in bad.items()]
+        tables.append(np.delete(window.batches.rows, list(bad)))
+        on_bytes(int(window.batches.size.sum(dtype=np.int64)))
     gaps, overlooked = _without_overlooked(file, gaps, base_offset, limit_bytes)
     rows = joined_rows([*tables, *overlooked])
     return BatchTable(rows[np.argsort(rows["position"], kind="stable")]), gaps
-
-
-def _walked(file: AppendFile, base_offset: int, end_offset: int | None) -> Iterator[Window | Gap]:
-    """Yield all windows and gaps; a batch whose offset is too high for the segment does not hide those after damage.
-
-    A walk looks after damage for offsets above those that it has read. No checksum covers an offset.
-    """
-    limit = base_offset + _MAX_RELATIVE if end_offset is None else end_offset
-    search = BatchSearch(file, 0, file.size)
-    start, again = 0, True
-    while again:
-        highest, again = -1, False
-        for item in walk(file, start=start, lowest_offset=base_offset, is_last=end_offset is None):
-            if isinstance(item, Window):
-                highest = max(highest, int(item.batches.last_offset.max(initial=-1)))
-                yield item
-            elif highest < limit or item.kind in (GapKind.FOREIGN, GapKind.REMOVED):
-                yield item
-            else:
-                found = search.next(item.position + 1, base_offset)
-                start = item.end_position if found is None else min(found, item.end_position)
-                yield item._replace(end_position=start)
-                again = start < file.size
-                break
 
 
 def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt.NDArray[np.intp]:
@@ -159,19 +135,6 @@ def _without_leap(at: npt.NDArray[np.intp], rows: BatchTable, base_offset: int) 
         return at
     before = int(rows.last_offset[at[-2]]) if len(at) > 1 else base_offset
     return at[:-1] if int(rows.base_offset[at[-1]]) - before > _MAX_RELATIVE else at
-
-
-def kept_batches(file: AppendFile, runs: list[tuple[int, int]]) -> Iterator[Filtered]:
-    """The batches of some runs of a file, in pieces of a few megabytes."""
-    for start, end in runs:
-        for window in recovery_windows(file, start):
-            rows = window.batches[window.batches.position < end]
-            if len(rows):
-                size = int(rows.size.sum(dtype=np.int64))
-                at = int(rows.position[0]) - window.file_position
-                yield Filtered(window.buffer[at : at + size], rows)
-            if len(rows) < len(window.batches):
-                break
 
 
 def _without_overlooked(

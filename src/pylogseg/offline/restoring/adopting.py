@@ -28,13 +28,14 @@ from pylogseg.log.directory import partition_of
 from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
+from pylogseg.transfer.checked import checked_windows
 from pylogseg.transfer.segment_files import rename_in_snapshot, rename_in_transactions, write_epochs
 from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.producers import ProducerRow
 from pylogseg.values.internal.shares import TOPIC as SHARES
 from pylogseg.values.internal.transaction_ends import HELD
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.windows import Window
 
 #: A cluster hands out ids from 0 on, and none gets as far as this.
 HANDED_OUT = 1 << 40
@@ -139,9 +140,7 @@ def _rename_in_batches(
     """Patch the batches of a file, whose CRCs were checked; return the ids that it had, and what could not be done."""
     file, seen, kept = storage.open_index(path), set[int](), 0
     try:
-        for window in walk(file, crc=False):
-            if not isinstance(window, Window):
-                continue
+        for window in checked_windows(file, 0, lambda gap: None, crc=False):
             rows = window.batches.rows
             ids = np.ascontiguousarray(rows["producer_id"])
             seen.update(np.unique(ids[ids >= 0]).tolist())

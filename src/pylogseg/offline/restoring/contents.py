@@ -11,9 +11,10 @@ import numpy as np
 from pylogseg import _codec
 from pylogseg.disk.disk import Partition
 from pylogseg.format.batches import BatchTable
+from pylogseg.transfer.checked import checked_windows
 from pylogseg.transfer.segment_files import Ids
 from pylogseg.walker.gaps import Gap
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.windows import Window
 
 
 class Content(NamedTuple):
@@ -69,17 +70,19 @@ def content_of(
     """
     first, end, records, producers = partition.log_start_offset, partition.log_start_offset, 0, 0
     digest, damage = Digest(), ""
+
+    def note(gap: Gap) -> None:
+        nonlocal damage
+        damage = damage or f"damaged: {segment.path}" * gap.is_damage
+
     for segment in partition.segments:
         with segment.open() as view:
-            for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
-                if isinstance(item, Gap):
-                    damage = damage or f"damaged: {segment.path}" * item.is_damage
-                    continue
-                rows = item.batches if below is None else item.batches[item.batches.base_offset < below]
+            for window in checked_windows(view, segment.base_offset, note, is_last=segment.is_last):
+                rows = window.batches if below is None else window.batches[window.batches.base_offset < below]
                 records += int(rows.count.sum())
                 end = max(end, int(rows.last_offset.max(initial=-1)) + 1)
                 producers = checksum(producers, rows, renamed)
-                digest.add(item.buffer if changed is None else changed(item), rows, item.file_position)
+                digest.add(window.buffer if changed is None else changed(window), rows, window.file_position)
     return Content(first, end, records, producers, damage or digest.text())
 
 

@@ -41,7 +41,7 @@ class PlannedLog:
         """The plan from the beginning."""
         return OffsetPlan(self.outcomes, self.log.log_start_offset, self.end)
 
-    def windows(self, advance: Advance) -> Iterator[Window]:
+    def batches(self, advance: Advance) -> Iterator[Window]:
         """Yield the batches; damage is an error."""
         damage: list[Gap] = []
         for i, segment in enumerate(self.log.segments):
@@ -57,7 +57,7 @@ class PlannedLog:
 
     def steps(self, plan: OffsetPlan, advance: Advance) -> Iterator[tuple[OffsetStep, Window | None]]:
         """Yield what takes each offset, and the batches that the records lie in."""
-        for window in self.windows(advance):
+        for window in self.batches(advance):
 
             def runs_of(row: int, window: Window = window) -> OffsetRuns:
                 batch = window.batches.rows[row]

@@ -274,7 +274,7 @@ class _ClusterRestore:
             if part.error is not None:
                 raise part.error
             planned.end, oldest = log.log_end_offset, _NEVER
-            for window in planned.windows(advance):
+            for window in planned.batches(advance):
                 rows = window.batches[window.batches.last_offset >= log.log_start_offset]
                 oldest = min([oldest, *rows.max_timestamp[rows.max_timestamp >= 0].tolist()])
                 planned.outcomes.add(rows, list(marker_rows(rows[rows.is_transactional & rows.is_control], window)))

@@ -1,0 +1,111 @@
+"""The batches of files that are copied, merged, restored, repaired or archived, each with its checksum.
+
+The bytes between them are gaps. No caller gets batches without saying what it does with gaps: `on_gap` gets each of
+them in its place, notes it or raises, and returns True to end there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NoReturn
+
+import numpy as np
+
+from pylogseg.env.filesystem import Readable
+from pylogseg.errors import StorageError
+from pylogseg.log.segment_rewrite import Filtered
+from pylogseg.walker.batch_search import BatchSearch
+from pylogseg.walker.broker_windows import recovery_windows
+from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.windows import Memory, Window, no_memory, walk
+
+OnGap = Callable[[Gap], "bool | None"]
+#: The offsets of a segment.
+_MAX_RELATIVE = 2**31 - 1
+
+
+def refuse_gap(gap: Gap) -> NoReturn:
+    raise gap.as_error()
+
+
+def checked_windows(
+    file: Readable,
+    base_offset: int,
+    on_gap: OnGap,
+    *,
+    start: int = 0,
+    is_last: bool = True,
+    crc: bool = True,
+    memory: Memory = no_memory,
+) -> Iterator[Window]:
+    """Yield the good batches of a file from a position on; see `walk`."""
+    for item in walk(file, start=start, lowest_offset=base_offset, is_last=is_last, crc=crc, memory=memory):
+        if isinstance(item, Window):
+            yield item
+        elif on_gap(item):
+            return
+
+
+def windows_past_leaps(file: Readable, base_offset: int, end_offset: int | None, on_gap: OnGap) -> Iterator[Window]:
+    """Yield the good batches of a segment; one whose offset is too high for it does not hide those after damage.
+
+    A walk looks after damage for offsets above those that it has read. No checksum covers an offset.
+    """
+    limit = base_offset + _MAX_RELATIVE if end_offset is None else end_offset
+    search = BatchSearch(file, 0, file.size)
+    start: int | None = 0
+    highest = -1
+
+    def look_again(gap: Gap) -> bool:
+        nonlocal start
+        if highest < limit or gap.kind in (GapKind.FOREIGN, GapKind.REMOVED):
+            return bool(on_gap(gap))
+        position = search.next(gap.position + 1, base_offset)
+        behind = gap.end_position if position is None else min(position, gap.end_position)
+        start = behind if behind < file.size else None
+        on_gap(gap._replace(end_position=behind))
+        return True
+
+    while start is not None:
+        begin, highest, start = start, -1, None
+        for window in checked_windows(file, base_offset, look_again, start=begin, is_last=end_offset is None):
+            highest = max(highest, int(window.batches.last_offset.max(initial=-1)))
+            yield window
+
+
+def good_end(
+    file: Readable, base_offset: int, on_damage: Callable[[Gap], object], *, is_last: bool = True
+) -> tuple[int, int]:
+    """Return the position behind the last whole batch or damage of a segment, and the offset behind its last batch."""
+    position, offset = 0, base_offset
+
+    def note(gap: Gap) -> None:
+        nonlocal position
+        if gap.is_damage:
+            on_damage(gap)
+            position = gap.end_position
+
+    for window in checked_windows(file, base_offset, note, is_last=is_last):
+        position = int(window.batches.position[-1] + window.batches.size[-1])
+        offset = max(offset, int(window.batches.last_offset[-1]) + 1)
+    return position, offset
+
+
+def batches_of_runs(file: Readable, runs: Iterable[tuple[int, int]]) -> Iterator[Filtered]:
+    """Yield the batches of some runs of a file that were found good, in pieces of a few megabytes.
+
+    A run that has not all of them any more is a StorageError.
+    """
+    for position, end in runs:
+        for window in recovery_windows(file, position):
+            rows = window.batches[window.batches.position < end]
+            if len(rows):
+                size = int(rows.size.sum(dtype=np.int64))
+                at = int(rows.position[0]) - window.file_position
+                yield Filtered(window.buffer[at : at + size], rows)
+                position = int(rows.position[-1] + rows.size[-1])
+            if len(rows) < len(window.batches) or position >= end:
+                break
+        if position < end:
+            reason = f"the batch at position {position} was good and is not any more: it changed, or the disk fails"
+            raise StorageError(file.path, "read", reason)
