@@ -48,8 +48,9 @@ def id_faults(seen: SeenCluster) -> Iterator[str]:
         for copy in copies if topic != METADATA_TOPIC else ():
             if copy.id_file.is_read or (copy.id_file.state is FileState.ABSENT and not is_known):
                 continue
-            file = read_partition_metadata(copy.part.files, copy.part.path)  # a broker writes it soon after the folder
-            if not file.is_read and os.path.isdir(copy.part.path):
+            part = copy.partition
+            file = read_partition_metadata(part.files, part.path)  # a broker writes it soon after the folder
+            if not file.is_read and os.path.isdir(part.path):
                 yield f"{file.problem}: the point has the topic's id {topic_id}{_RECOVER * is_known}"
 
 
@@ -70,7 +71,7 @@ def settle_facts(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenClust
     """
     if copy.is_settled:
         return
-    copy.is_settled, part = True, copy.part
+    copy.is_settled, part = True, copy.partition
     if part.topic == METADATA_TOPIC:
         copy.noted_end = _end_in_indexes(part)
     if not part.segments:
@@ -93,7 +94,7 @@ def _end_in_indexes(part: Partition) -> int:
 
 
 def _take_epochs(copy: SeenCopy, past: ArchivedPartition | None) -> None:
-    part, file = copy.part, copy.epochs_file
+    part, file = copy.partition, copy.epochs_file
     reports = [header_report(segment) for segment in part.segments]
     now = read_leader_epochs(part.files, part.path)
     if now.value:  # a broker has written it meanwhile
@@ -130,11 +131,11 @@ def _joined(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[Ep
 
 def _doubt_start(copy: SeenCopy, seen: SeenCluster) -> None:
     """Begin with the segments where a log is said to begin behind its end, of a broker that does not run."""
-    part, start = copy.part, copy.part.log_start_offset
+    part, start = copy.partition, copy.partition.log_start_offset
     if start <= part.segments[-1].base_offset or seen.disks[copy.disk].state == "running":
         return
     if start > (end := end_offset(part.segments)):
-        copy.part = replace(part, log_start_offset=part.segments[0].base_offset)
+        copy.partition = replace(part, log_start_offset=part.segments[0].base_offset)
         path = seen.checkpoints[copy.disk].file(FileKind.LOG_STARTS).path
         copy.doubts.append(
             f"{path}: it says that {part.name} begins at {start}, and the log ends at {end}: the point begins where "
@@ -144,7 +145,7 @@ def _doubt_start(copy: SeenCopy, seen: SeenCluster) -> None:
 
 def _prove_start(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenCluster) -> None:
     """Begin where records were deleted up to, if the checkpoint of log starts has lost that."""
-    part, checkpoints = copy.part, seen.checkpoints[copy.disk]
+    part, checkpoints = copy.partition, seen.checkpoints[copy.disk]
     start, first = part.log_start_offset, copy.epochs[0] if copy.epochs else None
     is_lost = bool(checkpoints.harm(FileKind.LOG_STARTS))
     path, texts = checkpoints.file(FileKind.LOG_STARTS).path, list[str]()
@@ -161,7 +162,7 @@ def _prove_start(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenClust
             start = past.start_offset
             texts = [f"the newest point begins at {start}"]
     if start > part.log_start_offset:
-        copy.part = replace(part, log_start_offset=start)
+        copy.partition = replace(part, log_start_offset=start)
         # A broker writes the epochs at once, and this file every minute and when it stops.
         if is_lost or seen.disks[copy.disk].state == "stopped":
             copy.doubts.append(

@@ -27,13 +27,13 @@ def look_for_lacks(copy: SeenCopy, seen: SeenCluster, around: Around, how: Look)
 
     `around` has the checkpoints, which many partitions share.
     """
-    findings = lacking_of(copy.part, around, how)
+    findings = lacking_of(copy.partition, around, how)
     if findings and seen.is_running:
         try:
-            (now,) = open_dir(copy.part.path).partitions
+            (now,) = open_dir(copy.partition.path).partitions
         except (RequestError, StorageError):  # a broker removed it
             return
-        now = replace(now, log_start_offset=max(now.log_start_offset, copy.part.log_start_offset))
+        now = replace(now, log_start_offset=max(now.log_start_offset, copy.partition.log_start_offset))
         again = {(finding.kind, *finding.offsets) for finding in lacking_of(now, Around(seen.disk, seen.clusters), how)}
         findings = [finding for finding in findings if (finding.kind, *finding.offsets) in again]
     copy.lacks = [_lack(row) for row in findings if row.kind in _LACKS and row.last_offset is not None]

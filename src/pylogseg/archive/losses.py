@@ -46,7 +46,7 @@ def _is_deleted(seen: SeenCluster, partition: ArchivedPartition, before: Point) 
     if old is None or metadata.offset < old.end_offset:
         return False
     past = Lineage.of(old.epochs, old.start_offset, old.end_offset)
-    now = [Lineage.of(copy.epochs, copy.part.log_start_offset, metadata.offset) for copy in copies]
+    now = [Lineage.of(copy.epochs, copy.partition.log_start_offset, metadata.offset) for copy in copies]
     return any(divergence(past, each).offset >= old.end_offset for each in now)
 
 
@@ -102,7 +102,9 @@ def rotten_objects(
     """Return damaged objects, as `verify` noted them: those on a disk still, and the others."""
     damaged, again, only_here = damaged_objects(store), set[str](), set[str]()
     for partition in partitions if damaged else ():
-        copies = [copy.part for copy in seen.copies.get((partition.topic, partition.topic_id, partition.partition), ())]
+        copies = [
+            copy.partition for copy in seen.copies.get((partition.topic, partition.topic_id, partition.partition), ())
+        ]
         again.update(name for name in map(partition.file_key, partition.files) if name in damaged and copies)
         for segment in partition.segments:
             names = {partition.stem(segment) + suffix for suffix in SUFFIXES} & damaged

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pylogseg.archive.planning import PartitionPlan
 from pylogseg.archive.seen import Key, SeenCopy, checkpointed
-from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
+from pylogseg.archive.uploading import UploadJob, left_by_killed, upload
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore, ObjectStore
 from pylogseg.disk.tier.point import FILES, SUFFIXES, ArchivedFile, ArchivedPartition, ArchivedSegment
@@ -21,6 +21,7 @@ from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name
+from pylogseg.transfer.producers import last_stable, snapshot_at
 from pylogseg.walker.gaps import offsets_text
 
 #: A broker has written its high watermarks so long after it looked at them, at most.
@@ -76,7 +77,7 @@ def _cleaned_beyond(plan: PartitionPlan, end: int, sources: Sequence[SeenCopy]) 
     """Return why the last records of keys may be missing: later ones, behind the end, had a cleaner remove them."""
     topic, _, number = plan.key
     for copy in sources or plan.copies[:1] if plan.is_compacted else ():
-        log_dir = os.path.dirname(copy.part.path)
+        log_dir = os.path.dirname(copy.partition.path)
         cleaned = checkpointed(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
         when = f"while it was read, and the log ends at {end}"
         if cleaned > end:
@@ -94,7 +95,7 @@ def _was_cleaned(copy: SeenCopy, end: int) -> bool:
     """
     since, is_beyond, is_fresh = copy.mark_file.written_ns - _NOTING_NS, False, False
     try:
-        for entry in os.scandir(copy.part.path):
+        for entry in os.scandir(copy.partition.path):
             name = parse_file_name(entry.name)
             if name.kind is not FileKind.LOG or not name.is_live or name.offset is None:
                 continue
@@ -242,7 +243,7 @@ class _Making:
             why = f"the log ends at offset {first}, and {end} was committed"
             copies = zip(self._plan.copies, self._plan.limits, strict=True)
             for copy, limit in sorted(copies, key=lambda pair: pair[0].lacks_offset(first)):
-                segment = _segment_at(copy.part.segments, first)
+                segment = _segment_at(copy.partition.segments, first)
                 if segment is None or first >= limit or segment.base_offset > max(first, self._plan.start):
                     continue
                 stop = min(end, limit, 2**63 - 1 if segment.next_base is None else segment.next_base)
@@ -274,7 +275,7 @@ class _Making:
     def stable_at(self, end: int) -> int:
         """Return the last stable offset of the log up to an offset."""
         try:
-            return last_stable(producers_at(self._plan.copies[0], end), end)
+            return last_stable(snapshot_at(self._plan.copies[0], end), end)
         except PylogsegError as error:
             self.notes.append(f"{self._plan.name}: its open transactions are not known: {error}")
             return end
@@ -284,7 +285,7 @@ class _Making:
 
         Its name says the offset and the epoch, so one that the point before has is not uploaded again.
         """
-        part = self._plan.copies[0].part
+        part = self._plan.copies[0].partition
         kind = FileKind.KRAFT_SNAPSHOT if self._plan.key[0] == METADATA_TOPIC else FileKind.PRODUCER_SNAPSHOT
         there = {o.name.offset: o.path for o in part.others if o.name.kind is kind and o.name.is_live}
         there |= {s.base_offset: s.companions[kind] for s in part.segments if kind in s.companions}

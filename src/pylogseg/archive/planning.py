@@ -75,7 +75,7 @@ class PartitionPlan:
     @property
     def size(self) -> int:
         """About the bytes that have to be read."""
-        segments = self.copies[0].part.segments
+        segments = self.copies[0].partition.segments
         return sum(s.size for s in segments if any(s.base_offset < e and _end(s) > b for b, e in self.lacking))
 
 
@@ -110,14 +110,14 @@ def planned(
     same = [divergence(lineage, copy.lineage) for copy in copies]
     limits = [0 if each.epoch is None else each.offset for each in same]
     limits[choice.replica] = max(limits[choice.replica], chosen.end)
-    start = chosen.part.log_start_offset
+    start = chosen.partition.log_start_offset
     # A record that a point has, in the same epoch, was committed before it.
     committed = max(start, min(verdict.committed, lineage.end), _agreed(past, lineage))
     plan = PartitionPlan(key, [], [], lineage, start, committed, "watermark", _is_compacted(key, copies, seen))
     is_unset = verdict.committed <= start < lineage.end and not _is_running(copies, seen)
     if key[0] == METADATA_TOPIC:
         plan.end, plan.ended_by = lineage.end, "log end"
-    elif is_unset or all(copy.mark is None for copy in copies):
+    elif is_unset or all(copy.watermark is None for copy in copies):
         _end_without_mark(plan, copies, choice, known, seen, to_end)
     elif (lost := max((each.end_offset for each in verdict.lost if each.is_committed), default=0)) > plan.end:
         plan.fault = f"offsets {plan.end} to {lost - 1} were committed, and no disk that was seen has them"
@@ -187,20 +187,25 @@ def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | N
 
     It will not do below what a point has, nor at the start of a log of a stopped broker.
     """
-    alike = {(copy.mark, copy.lineage.last_epoch) for copy in copies}
+    alike = {(copy.watermark, copy.lineage.last_epoch) for copy in copies}
     least = 0 if past is None else past.end_offset
     if not _is_running(copies, seen):
-        least = max([least, *(copy.part.log_start_offset + 1 for copy in copies if copy.part.size)])
-    if len(alike) == 1 and key[0] != METADATA_TOPIC and copies[0].mark is not None and copies[0].mark >= least:
+        least = max([least, *(copy.partition.log_start_offset + 1 for copy in copies if copy.partition.size)])
+    if (
+        len(alike) == 1
+        and key[0] != METADATA_TOPIC
+        and copies[0].watermark is not None
+        and copies[0].watermark >= least
+    ):
         for copy in copies:
-            copy.end = max(copy.mark or 0, copy.part.log_start_offset)
+            copy.end = max(copy.watermark or 0, copy.partition.log_start_offset)
         return
     for copy in copies:
-        segments = copy.part.segments
+        segments = copy.partition.segments
         if past is not None and segments and _tiled(past.segments, segments[-1]) == segments[-1].size:
             copy.end = past.end_offset
         else:
-            copy.end = max(end_of(segments).offset, copy.part.log_start_offset)
+            copy.end = max(end_of(segments).offset, copy.partition.log_start_offset)
         if copy.noted_end > copy.end:  # the upload finds that the log ends before
             copy.end = max(copy.noted_end, least)
 
@@ -222,7 +227,7 @@ def _end_without_mark(
     end, ends = plan.lineage.end, {copy.node_id: copy.end for copy in copies}
     in_sync = () if known is None or choice.is_outdated else known.isr or known.elr
     is_closed = all(seen.disks[copy.disk].state == "stopped" for copy in copies)
-    if to_end or (is_closed and all(copy.mark is None for copy in copies)):
+    if to_end or (is_closed and all(copy.watermark is None for copy in copies)):
         committed = end
         if not to_end and any(copy.mark_file.state is FileState.EMPTY for copy in copies):
             plan.fault = f"nobody knows whether all of it was committed: {copies[0].unmarked}"
@@ -253,13 +258,15 @@ def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
         limit = min(_agreed(past, plan.lineage), plan.end)
         agreed = [each for each in past.segments if plan.start < each.end_offset <= limit]
     plan.agreed = agreed = [each for each in agreed if each.segment_id not in plan.lost]
-    first = next((each.base_offset for each in plan.copies[0].part.segments if _end(each) > plan.start), plan.start)
+    first = next(
+        (each.base_offset for each in plan.copies[0].partition.segments if _end(each) > plan.start), plan.start
+    )
     bases, chain = [each.base_offset for each in agreed], list[ArchivedSegment]()
     for each in agreed:  # what follows without a hole
         if (chain[-1].end_offset == each.base_offset) if chain else (each.base_offset <= max(first, plan.start)):
             chain.append(each)
     chained = [each.base_offset for each in chain]
-    for segment in plan.copies[0].part.segments:
+    for segment in plan.copies[0].partition.segments:
         begin, end = segment.base_offset, min(_end(segment), plan.end)
         if _end(segment) <= plan.start or begin >= end:
             continue
@@ -295,7 +302,7 @@ def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
             covered = max([begin, *(each.end_offset for each in over)])
             if covered < end:
                 plan.lacking.append((covered, end))
-    if not plan.copies[0].part.segments and plan.end > plan.start:
+    if not plan.copies[0].partition.segments and plan.end > plan.start:
         plan.lacking.append((plan.start, plan.end))
     if below := [each for each in agreed if each.end_offset <= first]:  # first segments that the disk has lost
         plan.kept += below

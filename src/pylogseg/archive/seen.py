@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
@@ -27,11 +26,11 @@ from pylogseg.disk.tier.point import NotSeen, Point, SeenDisk
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.locks import check_unlocked
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.properties import MetaProperties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid
 from pylogseg.offline.copying.ledger import CopyLedger, ledger_of
+from pylogseg.transfer.log_here import LogHere
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of, fallbacks_of
 
 #: The topic's name, its id, and the number of the partition.
@@ -60,17 +59,13 @@ class Lack(NamedTuple):
     text: str
 
 
-@dataclass
-class SeenCopy:
+@dataclass(eq=False, kw_only=True)
+class SeenCopy(LogHere):
     """A folder of a partition on one of the disks."""
 
-    part: Partition
     disk: int
     node_id: int | None
-    epochs: list[EpochEntry]
-    epochs_file: SmallFile[list[EpochEntry]]
     id_file: SmallFile[str]
-    mark: int | None  #: The high watermark; None if no checkpoint says it.
     mark_file: Marks  #: Of its disk.
     is_cleaned: bool  #: True if the cleaner was here.
     end: int = 0  #: Of its log, or what is known to be in it.
@@ -81,7 +76,7 @@ class SeenCopy:
 
     @property
     def lineage(self) -> Lineage:
-        return Lineage.of(self.epochs, self.part.log_start_offset, self.end)
+        return self.lineage_to(self.end)
 
     def lacks_offset(self, offset: int) -> bool:
         """Check whether a look has shown that it lacks an offset."""
@@ -90,24 +85,14 @@ class SeenCopy:
     @property
     def unmarked(self) -> str:
         """Why nobody knows its high watermark, or cannot believe it."""
-        if self.mark is not None:
-            return f"{self.mark_file.path} has the high watermark {self.mark}, at which the log starts"
+        if self.watermark is not None:
+            return f"{self.mark_file.path} has the high watermark {self.watermark}, at which the log starts"
         return self.mark_file.problem or f"{self.mark_file.path}: the file has no high watermark of it"
-
-    @functools.cached_property
-    def snapshots(self) -> dict[int, str]:
-        """The snapshots of producers in its folder: paths, by offset."""
-        return {
-            other.name.offset: other.path
-            for other in self.part.others
-            if other.name.kind is FileKind.PRODUCER_SNAPSHOT and other.name.is_live and other.name.offset is not None
-        } | {s.base_offset: s.companions[FileKind.PRODUCER_SNAPSHOT] for s in self.part.segments
-             if FileKind.PRODUCER_SNAPSHOT in s.companions}  # fmt: skip
 
     @property
     def replica(self) -> Replica:
         """The facts by which one copy's history counts."""
-        return Replica(self.lineage, self.mark or 0, self.node_id)
+        return Replica(self.lineage, self.watermark or 0, self.node_id)
 
 
 @dataclass
@@ -182,15 +167,14 @@ class SeenCluster:
                     is_cleaned = cleaned.get(place, 0) > part.log_start_offset
                     node = node_id if node_id >= 0 else None
                     copy = SeenCopy(
-                        part,
-                        number,
-                        node,
-                        epochs.value or [],
-                        epochs,
-                        read_partition_metadata(part.files, part.path),
-                        mark,
-                        file,
-                        is_cleaned,
+                        partition=part,
+                        epochs_file=epochs,
+                        watermark=mark,
+                        disk=number,
+                        node_id=node,
+                        id_file=read_partition_metadata(part.files, part.path),
+                        mark_file=file,
+                        is_cleaned=is_cleaned,
                     )
                     key = part.topic, _topic_id(part, copy.id_file.value, self), part.partition
                     self.copies.setdefault(key, []).append(copy)
@@ -213,7 +197,9 @@ class SeenCluster:
         """Leave folders of a topic that was deleted, where the cluster has another one of its name: a broker would."""
         ids = {} if self.metadata is None else self.metadata.topic_ids
         for key in [key for key in self.copies if key[0] in ids and key[1] != ids[key[0]] and key[0] != METADATA_TOPIC]:
-            note = f"{key[0]}-{key[2]}: {self.copies.pop(key)[0].part.path} is of a topic that was deleted, {key[1]}"
+            note = (
+                f"{key[0]}-{key[2]}: {self.copies.pop(key)[0].partition.path} is of a topic that was deleted, {key[1]}"
+            )
             self.notes += [] if note in self.notes else [note]
 
 

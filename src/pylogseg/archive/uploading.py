@@ -9,15 +9,13 @@ import contextlib
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from pylogseg._native import _append
-from pylogseg._native._append import Batch
 from pylogseg.archive.planning import PartitionPlan
 from pylogseg.archive.seen import SeenCopy
 from pylogseg.disk.disk import Segment
@@ -29,23 +27,19 @@ from pylogseg.disk.tier.writing import UploadForm, UploadWriter, digest_begin_of
 from pylogseg.env.executor import Advance
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.filesystem import FileView
-from pylogseg.env.overlay import OverlayStorage
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.checkpoint import EpochEntry
-from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind
 from pylogseg.log.producers import Producers
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.reading.state import Throttle
-from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.transfer.checked import checked_windows
+from pylogseg.transfer.producers import last_stable, producers_at, read_snapshot, replay, snapshot_at
 from pylogseg.transfer.segment_files import MadeIndexes, cut_transactions, epochs_file, snapshot_file
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
-
-_FOR_EVER_MS = 2**62
 
 
 class Uploaded(NamedTuple):
@@ -106,9 +100,9 @@ def upload(
     try:
         with opened as view, open(path, "wb") as file:
             writer = UploadWriter(file, job.form)
-            given = _snapshot_there(copy, end)
+            given = read_snapshot(copy, end)
             # The log may be cleaned once it was read: then it does not say any more what was in it.
-            producers = None if given is not None else _producers(copy, first)
+            producers = None if given is not None else producers_at(copy, first)
             made = _Batches(job, plan, segment, writer, first, end, producers)
             with contextlib.closing(writer):
                 made.read(view, advance)
@@ -121,7 +115,7 @@ def upload(
         if producers is not None:
             snapshot = snapshot_file(producers)
         else:
-            snapshot = given if given is not None and reached == end else producers_at(copy, reached)
+            snapshot = given if given is not None and reached == end else snapshot_at(copy, reached)
         node = -1 if copy.node_id is None else copy.node_id
         leaders = leaders_within(epochs, first, reached)
         small = {
@@ -285,7 +279,7 @@ class _Batches:
             at = int(chosen.position[0]) - window.file_position
             size = int(chosen.position[-1] + chosen.size[-1]) - int(chosen.position[0])
             if self._producers is not None:
-                self._producers.replay_pieces([_piece(chosen, window)])
+                replay(self._producers, chosen, window)
             self._writer.add(memoryview(window.buffer)[at : at + size])
             self._rooms.is_taken()
             self.indexes.add(chosen)
@@ -361,58 +355,3 @@ def _aborted(segment: Segment, first: int, end: int) -> bytes:
         return cut_transactions(data, segment.companions[FileKind.TXN_INDEX], first, end)
     except (CorruptionError, RequestError):
         return b""
-
-
-def producers_at(copy: SeenCopy, end: int) -> bytes:
-    """Return the snapshot of the producers at an offset: the file there, or what the log since the last one says."""
-    given = _snapshot_there(copy, end)
-    return snapshot_file(_producers(copy, end)) if given is None else given
-
-
-def _snapshot_there(copy: SeenCopy, end: int) -> bytes | None:
-    """Return the snapshot of an offset, if there is a file of it that can be read."""
-    path = copy.snapshots.get(end)
-    if path is not None:
-        with contextlib.suppress(PylogsegError):
-            data = bytes(copy.part.files.read_all(path))
-            parse_snapshot(data, path)
-            return data
-    return None
-
-
-def _producers(copy: SeenCopy, end: int) -> Producers:
-    """Return the producers at an offset, by the last snapshot before it and the log since then."""
-    producers = _reloaded(copy, copy.snapshots.values(), end)
-    start = producers.map_end_offset
-    for window in windows_between(copy.part.segments, start, end, crc=True):
-        rows = window.batches
-        rows = rows[(rows.base_offset >= start) & (rows.base_offset < end)]
-        producers.replay_pieces([_piece(rows, window)])
-    return producers
-
-
-def _piece(rows: BatchTable, window: Window) -> tuple[Iterable[Batch], Any, int]:
-    return _append.batches_of(rows.rows, True), window.buffer, window.file_position
-
-
-def _reloaded(copy: SeenCopy, snapshots: Iterable[str], end: int) -> Producers:
-    """Return the producers of the newest snapshot up to an offset that is still there.
-
-    A cleaner of a broker that runs removes those of segments that it makes one of.
-    """
-    while True:
-        there = [path for path in snapshots if os.path.exists(path)]
-        names = [copy.part.files.split(path)[1] for path in there]
-        producers = Producers(OverlayStorage(), copy.part.path, expiration_ms=_FOR_EVER_MS, names=names)
-        try:
-            producers.truncate_and_reload(copy.part.log_start_offset, end, 0)
-            return producers
-        except StorageError:
-            if all(map(os.path.exists, there)):
-                raise
-
-
-def last_stable(snapshot: bytes, end: int) -> int:
-    """Return where the first open transaction of a snapshot begins; else the end."""
-    firsts = [entry.first_txn_offset for entry in parse_snapshot(snapshot, "snapshot") if entry.has_open_txn]
-    return min([end, *firsts])

@@ -20,7 +20,7 @@ from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind, PartitionFolder, parse_file_name, parse_partition_folder
 
 if TYPE_CHECKING:
-    from pylogseg.format.files.checkpoint import EpochEntry
+    pass
 
 #: Folders in or around a log directory that are no partitions; only root can read the last one.
 OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
@@ -186,17 +186,6 @@ def readable_topic_id(files: Folders, folder: str) -> str | None:
         return parse_partition_metadata(files.read_all(path), path).topic_id
     except (CorruptionError, StorageError):
         return None
-
-
-def readable_leader_epochs(files: Folders, folder: str) -> list[EpochEntry]:
-    """Return the leader epochs in a folder's checkpoint; none if it is missing or damaged, which `verify` reports."""
-    from pylogseg.format.files.checkpoint import parse_leader_epochs
-
-    path = files.join(folder, FileKind.LEADER_EPOCHS.value)
-    try:
-        return list(parse_leader_epochs(files.read_all(path), path))
-    except (CorruptionError, StorageError):
-        return []
 
 
 # ---- names ----

@@ -685,7 +685,7 @@ def _ahead(ledger: Ledger, dead: Ledger | None) -> dict[int, tuple[int, int]]:
 
 
 def _epoch(source: SourceLog, log_end: int, end: int) -> int:
-    return source.lineage(log_end).epoch_at(end - 1)
+    return source.lineage_to(log_end).epoch_at(end - 1)
 
 
 __all__: list[Any] = ["LakeTable", "lake", "write_tables"]

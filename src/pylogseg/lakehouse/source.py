@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
-from pylogseg.disk.folders import readable_leader_epochs
-from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
+from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH
+from pylogseg.disk.small_files import read_leader_epochs
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.remote import RemoteFiles
@@ -20,28 +20,22 @@ from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.scan import check_tail, consumer_end
 from pylogseg.reading.seek import end_of, leap_over
 from pylogseg.reading.state import LENIENT, ReadState
+from pylogseg.transfer.log_here import LogHere
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata, metadata_beside
 
 _UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
 
 
-@dataclass(frozen=True)
-class SourceLog:
-    """The log of a partition."""
+@dataclass(eq=False, kw_only=True)
+class SourceLog(LogHere):
+    """The log of a partition; it has no high watermark where the log's end is asked for."""
 
     log: LogFiles
-    partition: Partition
-    watermark: int | None  #: The high watermark; None if nobody notes one, or the log's end is asked for.
     doubt: str  #: Why the high watermark is not known, and what counts instead; else empty.
-    epochs: Sequence[tuple[int, int]]  #: Leader epochs and their first offsets; none if they are not known.
 
     @property
     def name(self) -> str:
         return self.log.name
-
-    def lineage(self, end: int) -> Lineage:
-        """Return its history up to an offset."""
-        return Lineage.of(self.epochs, self.log.log_start_offset, end)
 
 
 class Unwritten(NamedTuple):
@@ -158,8 +152,9 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
             raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
         if part.segments:
             mark, doubt = (None, "") if to_end else marks.of(part)
-            epochs = readable_leader_epochs(part.files, part.path)
-            topics.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, doubt, epochs))
+            file = read_leader_epochs(part.files, part.path)
+            log = SourceLog(partition=part, epochs_file=file, watermark=mark, log=logs[part.path], doubt=doubt)
+            topics.setdefault(part.topic, []).append(log)
         else:
             topics.setdefault(part.topic, [])
             bare.setdefault(part.topic, []).append(part)
@@ -284,7 +279,7 @@ def _check_end(source: SourceLog, had: Covered, state: ReadState, table: str) ->
 
 def _check_lineage(source: SourceLog, had: Covered, end: int, table: str) -> None:
     """Refuse a log in which the last offset of the table was written by another leader, or is of no leader."""
-    lineage = source.lineage(end)
+    lineage = source.lineage_to(end)
     ends = lineage.ends()
     if had.epoch == UNKNOWN_EPOCH or not lineage.epochs or had.next_offset <= lineage.epochs[0].start_offset:
         return

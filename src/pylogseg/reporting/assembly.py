@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.disk.folders import readable_leader_epochs
+from pylogseg.disk.small_files import read_leader_epochs
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError
 from pylogseg.format.columns import to_row
@@ -217,7 +217,7 @@ class ReportAssembly:
                 max(0, fold.aborted_count - MOST_ABORTED),
                 opened,
             ),
-            leader_epochs=tuple(readable_leader_epochs(partition.files, partition.path)),
+            leader_epochs=tuple(read_leader_epochs(partition.files, partition.path).value or ()),
         )
 
     def _note_failure(self, partition: Partition, error: PylogsegError) -> None:

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, LogDir, OtherFile, Partition, Segment
-from pylogseg.disk.folders import readable_leader_epochs
 from pylogseg.disk.indexed_ends import end_in_indexes
+from pylogseg.disk.small_files import read_leader_epochs
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, parse_offset_checkpoint
@@ -158,7 +158,7 @@ def check_ends(
         return
     key = partition.topic, partition.partition
     log_start = checkpoints.of(FileKind.LOG_STARTS, key) if checkpoints else None
-    epochs = readable_leader_epochs(partition.files, partition.path)
+    epochs = read_leader_epochs(partition.files, partition.path).value or []
     is_tiered = _is_tiered(partition, reports, checkpoints, cluster)
     at_start = list(_at_start(partition, reports, epochs, checkpoints, is_tiered))
     yield from _find_undeleted(partition, reports, epochs, checkpoints)
