@@ -209,6 +209,14 @@ def test_who_loops_over_windows() -> None:
     assert [each for each in WALKS if not any(re.fullmatch(each, name) for name in others)] == []
 
 
+def test_who_makes_the_files_beside_segments() -> None:
+    """Leader epochs and snapshots of producers are made by the engine, or for a log that is made of another one."""
+    makers = {"encode_leader_epochs", "encode_snapshot"}
+    names = {name_of(path) for path in MODULES if {name for _, name in facts(path).calls} & makers}
+    # A point of an archive shows its epochs as a file.
+    assert {name for name in names if not name.startswith("log.")} == {"transfer.segment_files", "disk.tier.at_point"}
+
+
 def test_bands_are_the_folders() -> None:
     there = {path.stem for path in SOURCE.iterdir() if path.is_dir() or path.suffix in (".py", ".pyx")}
     assert there - {"__init__", "__pycache__"} == {band for row in BANDS for band in row}

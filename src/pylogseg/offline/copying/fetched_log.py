@@ -19,6 +19,7 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks
 from pylogseg.offline.copying.ledger import CopiedLog
+from pylogseg.transfer.pieces import bytes_of, cut_pieces
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window
 
@@ -100,20 +101,13 @@ class FetchedLog:
                 self._flush(log)
 
     def _append(self, log: Log, window: Window, rows: Any) -> None:
-        """Append batches; with a marker an append ends, so that the transaction index knows what was open then."""
-        position, markers = 0, np.append(np.flatnonzero(rows.is_control) + 1, len(rows))
-        while position < len(rows):
-            reach = int(rows.position[position]) + _APPEND_BYTES
-            stop = position + max(1, int(np.searchsorted((rows.position + rows.size)[position:], reach, side="right")))
-            chosen = rows[position : min(stop, int(markers[np.searchsorted(markers, position, side="right")]))]
-            first, last = int(chosen.position[0]), int(chosen.position[-1] + chosen.size[-1])
-            data = memoryview(window.buffer)[first - window.file_position : last - window.file_position]
-            done = log.append_as_follower(data, int(chosen.leader_epoch.max()))
-            if done.last_offset != int(chosen.last_offset[-1]):
+        for piece in cut_pieces(rows, _APPEND_BYTES):
+            data = bytes_of(piece, window.buffer, window.file_position)
+            done = log.append_as_follower(data, int(piece.leader_epoch.max()))
+            if done.last_offset != int(piece.last_offset[-1]):
                 reason = f"batches from {offsets_text(done.last_offset + 1, None)} are not those of a log"
                 raise StorageError(self.folder, "append", reason)
-            self.size += last - first
-            position += len(chosen)
+            self.size += len(data)
 
     def reach(self, end: int) -> None:
         """Let the log end at an offset, where the leader has no batch before it: a cleaner was there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.offline.merging.replica import ReplicaScan, Trust
 from pylogseg.transfer.checked import batches_of_runs
+from pylogseg.transfer.pieces import bytes_of, cut_pieces
 from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
 
 #: Bytes of batches that are appended in one call.
@@ -217,31 +219,16 @@ class MergedWriter:
                     file.close()
 
     def _append_rows(self, log: Log, piece: CopiedPiece, data: memoryview, rows: BatchTable) -> None:
-        start = int(rows.position[0])
         inside = (rows.last_offset >= piece.first_offset) & (rows.last_offset < piece.end_offset)
         fits = inside & ((rows.base_offset >= log.log_end_offset) | (rows.magic < 2))
         for row in np.flatnonzero(inside & ~fits).tolist():
             self.unread.append((int(rows.base_offset[row]), int(rows.last_offset[row]) + 1))
-        at, controls = np.flatnonzero(fits), rows.is_control
-        first = 0
-        while first < len(at):
-            row = int(at[first])
-            low = int(rows.base_offset[row])
-            self._roll(log, low)
-            following = next((base for base in self._bases if base > low), None)
-            stop, size = first, 0
-            while stop < len(at) and at[stop] == row + stop - first:
-                each = int(rows.size[at[stop]])
-                if stop > first and size + each > _APPEND_BYTES:
-                    break
-                if following is not None and stop > first and int(rows.base_offset[at[stop]]) >= following:
-                    break
-                size, stop = size + each, stop + 1
-                if controls[at[stop - 1]]:
-                    break  # what comes behind it must not count for the transaction that ends here
-            begin = int(rows.position[row]) - start
-            log.append_as_follower(data[begin : begin + size], _ANY_EPOCH)
-            first = stop
+        chosen, start = rows[fits], int(rows.position[0])
+        cuts = [0, *np.searchsorted(chosen.base_offset, self._bases).tolist(), len(chosen)]
+        for begin, stop in pairwise(cuts):  # segments begin at bases
+            for appended in cut_pieces(chosen[begin:stop], _APPEND_BYTES):
+                self._roll(log, int(appended.base_offset[0]))
+                log.append_as_follower(bytes_of(appended, data, start), _ANY_EPOCH)
 
     def _roll(self, log: Log, offset: int) -> None:
         """Begin the segments that the authoritative replica begins up to an offset."""

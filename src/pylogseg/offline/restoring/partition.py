@@ -20,13 +20,14 @@ from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.batches import scan
 from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.arrow.inputs import timestamps_ms
+from pylogseg.transfer.pieces import bytes_of, cut_pieces
 from pylogseg.values.internal.producers import ProducerRow
 
 #: Bytes of records that are encoded and appended at once.
@@ -35,7 +36,6 @@ _PIECE_BYTES = 4 << 20
 _APPEND_BYTES = 512 << 10
 _FOR_EVER_MS = 2**63 - 1
 _APPEND_TIME = 1
-_MAX_RELATIVE = 2**31 - 1
 
 
 class TableKeywords(TypedDict, total=False):
@@ -227,8 +227,8 @@ class PartitionWriter:
         log = self._opened(first)
         rows = scan(data, crc=False).batches
         self._max_timestamp = max(self._max_timestamp, int(rows.max_timestamp.max()))
-        for begin, end in _pieces(rows, min(_APPEND_BYTES, options.segment_bytes)):
-            log.append_as_follower(memoryview(data)[begin:end], options.leader_epoch)
+        for piece in cut_pieces(rows, min(_APPEND_BYTES, options.segment_bytes)):
+            log.append_as_follower(bytes_of(piece, data, 0), options.leader_epoch)
 
     def _opened(self, first_offset: int) -> Log:
         if self._log is None:
@@ -288,17 +288,3 @@ def has_append_time(table: pa.Table, times: npt.NDArray[np.int64], kind: str) ->
         return np.zeros(table.num_rows, np.bool_)
     mask: npt.NDArray[np.bool_] = table.column("timestampType").fill_null(0).to_numpy() == _APPEND_TIME
     return mask & has_time
-
-
-def _pieces(rows: BatchTable, most_bytes: int) -> list[tuple[int, int]]:
-    """Yield runs of batches that fit into one segment, by bytes and by offsets."""
-    ends, last_offsets = rows.position + rows.size, rows.last_offset
-    pieces, first = [], 0
-    while first < len(rows):
-        begin = int(rows.position[first])
-        by_size = int(np.searchsorted(ends, begin + most_bytes, "right"))
-        by_offset = int(np.searchsorted(last_offsets, int(rows.base_offset[first]) + _MAX_RELATIVE, "right"))
-        stop = max(first + 1, min(by_size, by_offset))
-        pieces.append((begin, int(ends[stop - 1])))
-        first = stop
-    return pieces
