@@ -34,8 +34,8 @@ from pylogseg.format.names import FileKind
 from pylogseg.format.outcome import Outcome
 from pylogseg.inspect.quorum.copies import read_copies
 from pylogseg.inspect.quorum.pairs import compare_copies
-from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import Result
+from pylogseg.transfer.staging import is_left_behind
 
 #: Modules whose builtin functions and methods call the system.
 _SYSTEM = frozenset({"posix", "io", "_io", "mmap", "fcntl"})

@@ -19,9 +19,9 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.files.status import parse_partition_metadata
-from pylogseg.offline.restoring.staging import Staging
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.tables.short_forms import read_arrow
+from pylogseg.transfer.staging import Staging
 
 #: Without transactions; several segments, codecs, timestamp types, legacy formats, odd headers.
 PLAIN = ["codec-*", "legacy", "levels", "mixed", "timestamps", "ret-bytes", "cmp-short"]

@@ -14,9 +14,9 @@ import pylogseg
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.inspect.verify.disk import Level, VerifySummary, verify
-from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, WrittenPart
-from pylogseg.offline.restoring.staging import FORGOTTEN_MS, Staging, finish_commits
+from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
 from pylogseg.tables.short_forms import read_arrow
+from pylogseg.transfer.staging import FORGOTTEN_MS, Staging, WrittenPart, finish_commits
 
 COLUMNS = ["key", "value", "offset", "timestamp", "timestampType", "headers"]
 

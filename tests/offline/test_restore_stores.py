@@ -24,8 +24,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.offline import restore
 from pylogseg.offline.restoring.partition import RestoreOptions
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
-from pylogseg.offline.restoring.staging import Staging, by_offsets
 from pylogseg.offline.restoring.uploading import StoreUpload
+from pylogseg.transfer.staging import Staging, by_offsets
 
 URL = "memory://restored"
 NAMES = ["codec-zstd", "txn-a"]

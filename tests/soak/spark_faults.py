@@ -44,10 +44,10 @@ from helpers.tiers import Uploader
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.offline.restoring.staging import FORGOTTEN_MS, finish_commits
 from pylogseg.spark import jobs
 from pylogseg.spark._compat import cause_of
 from pylogseg.tables.short_forms import read_arrow
+from pylogseg.transfer.staging import FORGOTTEN_MS, finish_commits
 from soak import itself
 
 SOURCE = os.pathsep.join(path for path in sys.path if path)

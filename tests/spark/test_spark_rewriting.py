@@ -149,8 +149,8 @@ def test_a_job_that_died_around_its_commit(
 
     where = {"plan": "_finish", "moved": "note_entries"}[death]
     with monkeypatch.context() as patch:
-        patch.setattr(f"pylogseg.offline.restoring.staging.{where}", die)
-        patch.setattr("pylogseg.offline.restoring.staging.Staging.abort", lambda self: None)
+        patch.setattr(f"pylogseg.transfer.staging.{where}", die)
+        patch.setattr("pylogseg.transfer.staging.Staging.abort", lambda self: None)
         with pytest.raises(Dies):
             jobs.compact(spark, str(root), str(out), ["users"], **options)
     with monkeypatch.context() as patch:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pylogseg.errors import RequestError
 from pylogseg.offline.restoring import rows as module
 from pylogseg.offline.restoring.rows import write_rows
-from pylogseg.offline.restoring.staging import Staging
 from pylogseg.reading.arrow.functions import kafka_partition
 from pylogseg.spark.write_options import check_columns, parse_write
 from pylogseg.tables.short_forms import read_arrow
+from pylogseg.transfer.staging import Staging
 
 ASSIGN = {"offsets": "assign"}
 

@@ -22,12 +22,12 @@ from pylogseg.env.executor import Workload
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import to_row
 from pylogseg.offline import Until
-from pylogseg.offline.restoring.staging import Staging
 from pylogseg.spark import jobs
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
+from pylogseg.transfer.staging import Staging
 
 NAMES = ["aiven-plain", "aiven-zstd-aesgcm", "kafka-localtieredstorage"]
 COLUMNS = ["topic", "partition", "offset", "key", "value", "timestamp"]
@@ -233,7 +233,7 @@ def test_a_driver_that_died_around_its_commit(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"pylogseg.offline.restoring.staging.{death}", die)
+        patch.setattr(f"pylogseg.transfer.staging.{death}", die)
         with pytest.raises(KeyboardInterrupt):
             jobs.restore_tier(spark, url, str(by_spark), storage_options=storage)
     assert set(states(jobs.restore_tier(spark, url, str(by_spark), storage_options=storage)).values()) == {"unchanged"}

@@ -18,7 +18,6 @@ from pylogseg.format.files.properties import MetaProperties
 from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, partition_folder_name
 from pylogseg.offline.restoring.adopting import HANDED_OUT
-from pylogseg.offline.restoring.staging import is_left_behind, is_of_dead_run
 from pylogseg.offline.result import PartitionResult
 from pylogseg.server.acls import acls_of
 from pylogseg.server.sasl import users_of
@@ -30,6 +29,7 @@ from pylogseg.server.writing.bootstrap_checkpoint import (
     encode_label,
     new_id,
 )
+from pylogseg.transfer.staging import is_left_behind, is_of_dead_run
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, TOPIC_RESOURCE
 from pylogseg.values.internal.image import Image
 

@@ -13,9 +13,9 @@ from pylogseg.env.locks import check_unlocked
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.offline.restoring.command import checked_target, restore
-from pylogseg.offline.restoring.staging import finish_commits
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.selection import Moment
+from pylogseg.transfer.staging import finish_commits
 
 _NO_SETTINGS: Mapping[str, str] = {}
 

@@ -22,10 +22,9 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.names import FileKind, parse_partition_folder
-from pylogseg.offline.restoring.partition import WrittenPart
-from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.marks import is_marked, mark_of
+from pylogseg.transfer.staging import Staging, WrittenPart, finish_commits
 
 _NOTES = ".pylogseg-made-of.json"
 _MARKER = FileKind.CLEAN_SHUTDOWN.value

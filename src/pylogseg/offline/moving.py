@@ -26,11 +26,11 @@ from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import filter_damage, lacking_in
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
-from pylogseg.offline.copying.files import check_batches, copy_folder, first_difference
-from pylogseg.offline.restoring.checkpoints import all_within, entries_of, note_entries, read_checkpoints
-from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_skip, remedy_of_disk
+from pylogseg.transfer.checkpoints import all_within, entries_of, note_entries, read_checkpoints
+from pylogseg.transfer.files import check_batches, copy_folder, first_difference
+from pylogseg.transfer.staging import is_left_behind
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.

@@ -22,10 +22,10 @@ from pylogseg.log.recovery_report import REMEDIES as ACTION_REMEDIES
 from pylogseg.log.recovery_report import ActionKind
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition, keeper_of
-from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import remedy_of_disk, run
 from pylogseg.offline.topic_ids import write_missing_topic_id
+from pylogseg.transfer.checkpoints import read_checkpoints
 from pylogseg.values.internal.cluster import clusters_of
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on

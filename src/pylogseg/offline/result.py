@@ -20,7 +20,7 @@ from pylogseg.format.words import count_text, names_text, size_text
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import Action, LoadReport
-from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, Entries
+from pylogseg.transfer.checkpoints import CHECKPOINTS, Entries
 
 #: Noun and participle for the sums of `PartitionResult.numbers`.
 _COUNTED = {

@@ -43,9 +43,9 @@ from pylogseg.offline.copying.into import Destination
 from pylogseg.offline.lacks import known_lacks, name_lacks
 from pylogseg.offline.options import Options
 from pylogseg.offline.partition import OfflinePartition
-from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
+from pylogseg.transfer.checkpoints import read_checkpoints
 from pylogseg.values.internal.cluster import FOLDER, metadata_beside
 
 _log = logging.getLogger(__name__)

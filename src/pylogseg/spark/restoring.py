@@ -12,13 +12,12 @@ from pylogseg.disk.disk import Partition
 from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.offline.comparing_table import compared
-from pylogseg.offline.restoring.contents import content_of
-from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
-from pylogseg.offline.restoring.staging import Staging, by_offsets, finish_commits, placed_at
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns
+from pylogseg.transfer.contents import content_of
+from pylogseg.transfer.staging import Staging, WrittenPart, by_offsets, finish_commits, placed_at
 
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _Key = tuple[str, int]

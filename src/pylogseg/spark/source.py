@@ -17,15 +17,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pylogseg.errors import RequestError
-from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
-from pylogseg.offline.restoring.staging import Staging
 from pylogseg.spark.options import SourceOptions, check_names, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, typed_schema, with_options
 from pylogseg.spark.task import read_task
 from pylogseg.spark.typed import typed_source
 from pylogseg.spark.worker import freeze_modules, task_name
+from pylogseg.transfer.staging import Staging, WrittenPart
 from pylogseg.values.decoding import TypedBatches
 
 

@@ -43,9 +43,9 @@ from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
 from pylogseg.offline import Blank
 from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
-from pylogseg.offline.restoring.staging import Staging
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.memory import MemoryStorage
+from pylogseg.transfer.staging import Staging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

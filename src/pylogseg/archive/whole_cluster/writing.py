@@ -20,12 +20,12 @@ from pylogseg.format.files.properties import MetaProperties, encode_meta_propert
 from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import METADATA_TOPIC, FileKind
-from pylogseg.offline.copying.files import copy_folder, first_difference
 from pylogseg.offline.rescuing.plan import RescuePlan
 from pylogseg.offline.rescuing.writing import write_folders
-from pylogseg.offline.restoring.checkpoints import AllEntries, all_entries, note_entries
 from pylogseg.offline.restoring.command import restore
 from pylogseg.offline.result import Result
+from pylogseg.transfer.checkpoints import AllEntries, all_entries, note_entries
+from pylogseg.transfer.files import copy_folder, first_difference
 from pylogseg.values.internal.cluster import FOLDER
 
 _Advance = Callable[[int], None]

@@ -36,7 +36,7 @@ from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
 from pylogseg.offline.copying.transactions import UnfinishedCopy
 from pylogseg.offline.copying.transactions import end_transactions as end_open_transactions
-from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
+from pylogseg.transfer.checkpoints import CHECKPOINTS, within
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)

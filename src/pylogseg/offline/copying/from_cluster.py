@@ -32,10 +32,10 @@ from pylogseg.offline.copying.ledger import CopiedLog, CopyLedger
 from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.copying.topic_settings import keep_topics
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
-from pylogseg.offline.restoring.checkpoints import all_entries, note_entries
 from pylogseg.reading.offset_order import Order
 from pylogseg.server.writing.bootstrap_checkpoint import KeptTopic
 from pylogseg.transfer.checked import checked_windows, refuse_gap
+from pylogseg.transfer.checkpoints import all_entries, note_entries
 from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 

@@ -10,8 +10,8 @@ from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_partition_folder
-from pylogseg.offline.copying.files import copy_folder
-from pylogseg.offline.restoring.checkpoints import read_checkpoints
+from pylogseg.transfer.checkpoints import read_checkpoints
+from pylogseg.transfer.files import copy_folder
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
 

@@ -25,8 +25,8 @@ from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
 from pylogseg.format.words import count_text, size_text
-from pylogseg.offline.copying.files import check_is_file, copy_file, is_copied, swap_in
 from pylogseg.transfer.checked import good_end
+from pylogseg.transfer.files import check_is_file, copy_file, is_copied, swap_in
 from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
 from pylogseg.walker.gaps import Gap, offsets_text
 

@@ -25,8 +25,8 @@ from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.offline.merging.partition import MergedWriter, Plan, planned
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.merging.report import describe
-from pylogseg.offline.restoring.checkpoints import Entries
 from pylogseg.offline.result import PartitionResult, Result, is_of_disk
+from pylogseg.transfer.checkpoints import Entries
 from pylogseg.values.internal.cluster import FOLDER, ClusterMetadata, find_metadata
 from pylogseg.walker.gaps import offsets_text
 

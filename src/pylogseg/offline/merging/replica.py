@@ -25,10 +25,10 @@ from pylogseg.format.layout import OFFSET_INDEX_ENTRY
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
-from pylogseg.offline.copying.files import swap_in
 from pylogseg.offline.repairing.salvage import ascending
-from pylogseg.offline.restoring.checkpoints import Entries, read_checkpoints
 from pylogseg.transfer.checked import checked_windows
+from pylogseg.transfer.checkpoints import Entries, read_checkpoints
+from pylogseg.transfer.files import swap_in
 from pylogseg.walker.gaps import Gap, GapKind
 
 #: Of each replica, so many batches are remembered: those of the lowest hashes, which are the same ones in all replicas.

@@ -19,8 +19,8 @@ from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.repairing.salvage import Survey
-from pylogseg.offline.restoring.checkpoints import Entries
 from pylogseg.transfer.checked import batches_of_runs
+from pylogseg.transfer.checkpoints import Entries
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 

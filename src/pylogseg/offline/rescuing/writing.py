@@ -15,8 +15,8 @@ from pylogseg.errors import StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.quorum.copies import MetadataCopy, read_copies
 from pylogseg.inspect.quorum.pairs import compare_copies
-from pylogseg.offline.copying.files import copy_file, copy_folder
 from pylogseg.offline.rescuing.plan import NewController, RescuePlan, check_unchanged
+from pylogseg.transfer.files import copy_file, copy_folder
 from pylogseg.values.internal.cluster import FOLDER
 
 _Advance = Callable[[int], None]

@@ -28,21 +28,21 @@ from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.restoring import spreading
 from pylogseg.offline.restoring.adopting import Arrival, seen_by_clients
-from pylogseg.offline.restoring.checkpoints import read_checkpoints
-from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
 from pylogseg.offline.restoring.from_logs import FromLogs
 from pylogseg.offline.restoring.from_table import FromTable
-from pylogseg.offline.restoring.partition import RestoreOptions, TableKeywords, WrittenPart, entries_of_table
+from pylogseg.offline.restoring.partition import RestoreOptions, TableKeywords
 from pylogseg.offline.restoring.siblings import refuse_second_copies
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
-from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.tables.export.notes import is_noted, lacking_of
+from pylogseg.transfer.checkpoints import read_checkpoints
+from pylogseg.transfer.contents import Content, content_of
+from pylogseg.transfer.staging import Staging, WrittenPart, entries_of_table, finish_commits
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 

@@ -15,11 +15,11 @@ from pylogseg.format.names import FileKind
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.ending_transactions import LogFolder, apply_ends, transactional_producers
 from pylogseg.offline.restoring.adopting import Arrival, renamed, renamed_back
-from pylogseg.offline.restoring.checkpoints import all_entries, note_entries
-from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import Arrivals, RestoreSource
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.tables.reader import read
+from pylogseg.transfer.checkpoints import all_entries, note_entries
+from pylogseg.transfer.staging import WrittenPart
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.producers import ProducerRow
 from pylogseg.values.internal.transaction_ends import (

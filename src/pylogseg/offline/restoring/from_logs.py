@@ -32,16 +32,16 @@ from pylogseg.inspect.verify.missing import Around
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.state import Start
-from pylogseg.offline.copying.files import check_batches, copy_folder, finish_swap, first_difference, settle
 from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring.adopting import Arrival, adopt
-from pylogseg.offline.restoring.checkpoints import all_within, by_partition, note_entries, read_checkpoints
-from pylogseg.offline.restoring.contents import Content, content_of
-from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.running import reason_to_skip
+from pylogseg.transfer.checkpoints import all_within, by_partition, note_entries, read_checkpoints
+from pylogseg.transfer.contents import Content, content_of
+from pylogseg.transfer.files import check_batches, copy_folder, finish_swap, first_difference, settle
+from pylogseg.transfer.staging import WrittenPart
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, clusters_of, find_metadata
 from pylogseg.values.internal.cut_off import CutOff
 

@@ -10,12 +10,13 @@ from pylogseg.disk.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.restoring.adopting import Arrival
-from pylogseg.offline.restoring.contents import Content
-from pylogseg.offline.restoring.partition import RestoreOptions, WrittenPart
+from pylogseg.offline.restoring.partition import RestoreOptions
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.tables import RecordRange, Tables
 from pylogseg.offline.result import PartitionResult
+from pylogseg.transfer.contents import Content
+from pylogseg.transfer.staging import WrittenPart
 from pylogseg.walker.gaps import offsets_text
 
 #: Missing ranges of offsets that are named.

@@ -5,10 +5,10 @@ The records are appended to a `Log`, like those that a replica fetches: it rolls
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,13 @@ from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.codecs import CODEC_NAMES
-from pylogseg.format.names import FileKind, partition_folder_name
+from pylogseg.format.names import partition_folder_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.arrow.inputs import timestamps_ms
 from pylogseg.transfer.pieces import bytes_of, cut_pieces
-from pylogseg.values.internal.producers import ProducerRow
+from pylogseg.transfer.staging import WrittenPart
 
 #: Bytes of records that are encoded and appended at once.
 _PIECE_BYTES = 4 << 20
@@ -95,38 +95,6 @@ class RestoreOptions:
             )
         if self.base_offset < 0 or self.leader_epoch < 0:
             raise RequestError(f"offsets and epochs begin at 0, not {self.base_offset} and {self.leader_epoch}")
-
-
-class WrittenPart(NamedTuple):
-    """A partition, or a part of one: in the staging folder, or in place."""
-
-    topic: str
-    partition: int
-    folder: str  #: The folder with the files.
-    first_offset: int  #: Half-open.
-    end_offset: int
-    records: int  #: Of a table; else -1, or 0 where a log was rewritten.
-    segments: int
-    size_bytes: int  #: Of the segments, without indexes.
-    max_timestamp: int  #: Milliseconds; -1 if there is none.
-    start: Start = Start(True)  #: How the engine opens it.
-    producers: tuple[ProducerRow, ...] = ()  #: Those that have or had a transaction.
-
-    @property
-    def name(self) -> str:
-        """The name of the partition, topic and number."""
-        return f"{self.topic}-{self.partition}"
-
-
-def entries_of_table(parts: Sequence[WrittenPart]) -> dict[str, int]:
-    """Return the entries of checkpoints for a log that was made of a table: all is committed, and forced to the disk.
-
-    None for one that was copied or rewritten; and none where the table lacks offsets: beside a checkpoint, a gap counts
-    as a loss.
-    """
-    first, end = parts[0].first_offset, parts[-1].end_offset
-    is_whole = 0 < end - first == sum(part.records for part in parts)
-    return {kind.value: end for kind in (FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)} if is_whole else {}
 
 
 class PartitionWriter:

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
-from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, WrittenPart
-from pylogseg.offline.restoring.staging import Staging
+from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
 from pylogseg.reading.arrow.functions import kafka_partition
+from pylogseg.transfer.staging import Staging, WrittenPart
 
 Numbers = npt.NDArray[np.int64]
 

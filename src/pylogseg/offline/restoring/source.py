@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from pylogseg.disk.disk import Disk
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.offline.restoring.adopting import Arrival
-from pylogseg.offline.restoring.contents import Content
-from pylogseg.offline.restoring.partition import WrittenPart
-from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.result import PartitionResult
+from pylogseg.transfer.contents import Content
+from pylogseg.transfer.staging import Staging, WrittenPart
 from pylogseg.values.internal.cut_off import CutOff
 
 Arrivals = Mapping[str, Arrival]

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import PylogsegError
-from pylogseg.offline.restoring.contents import Content
-from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import Arrivals, RestoreOrder, RestoreSource
-from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.result import PartitionResult
+from pylogseg.transfer.contents import Content
+from pylogseg.transfer.staging import Staging, WrittenPart
 
 _Part = tuple[RestoreSource, Arrivals]
 

@@ -30,16 +30,16 @@ from pylogseg.log.state import Start
 from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring.adopting import Arrival, adopt
-from pylogseg.offline.restoring.checkpoints import note_entries
-from pylogseg.offline.restoring.contents import Content, Digest, checksum
-from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.truncating import truncate
 from pylogseg.reading.copies import Damage, Good, LogCopies
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.seek import offset_of_time
+from pylogseg.transfer.checkpoints import note_entries
+from pylogseg.transfer.contents import Content, Digest, checksum
 from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
+from pylogseg.transfer.staging import WrittenPart
 from pylogseg.values.internal.cluster import cluster_id_of
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.walker.gaps import offsets_text

@@ -20,9 +20,9 @@ from pylogseg.env.shared import check_written
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_file_name
-from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, note_entries
-from pylogseg.offline.restoring.partition import WrittenPart, entries_of_table
 from pylogseg.tables.export.notes import NOTES, locked
+from pylogseg.transfer.checkpoints import CHECKPOINTS, note_entries
+from pylogseg.transfer.staging import WrittenPart, entries_of_table
 
 _STAGED = f"{NOTES}/staged"
 _ROOT_FILES = (*(kind.value for kind in CHECKPOINTS), FileKind.META_PROPERTIES.value, FileKind.CLEAN_SHUTDOWN.value)

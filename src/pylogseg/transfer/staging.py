@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pylogseg.disk.outside import STAGING_TOPIC
 from pylogseg.env.beside import scratch_folder, unfinished, was_left
@@ -26,8 +26,9 @@ from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name
 from pylogseg.log.directory import partition_of
-from pylogseg.offline.restoring.checkpoints import AllEntries, all_entries, note_entries
-from pylogseg.offline.restoring.partition import WrittenPart, entries_of_table
+from pylogseg.log.state import Start
+from pylogseg.transfer.checkpoints import AllEntries, all_entries, note_entries
+from pylogseg.values.internal.producers import ProducerRow
 
 _PLAN = "commit.json"
 _MARKER = ".pylogseg-committed-"
@@ -36,6 +37,38 @@ FORGOTTEN_MS = 24 * 3600 * 1000
 _LOCK_SECONDS = 60.0
 #: How bytes that are no text stand in the JSON of a plan.
 _BYTES = "surrogateescape"
+
+
+class WrittenPart(NamedTuple):
+    """A partition, or a part of one: in the staging folder, or in place."""
+
+    topic: str
+    partition: int
+    folder: str  #: The folder with the files.
+    first_offset: int  #: Half-open.
+    end_offset: int
+    records: int  #: Of a table; else -1, or 0 where a log was rewritten.
+    segments: int
+    size_bytes: int  #: Of the segments, without indexes.
+    max_timestamp: int  #: Milliseconds; -1 if there is none.
+    start: Start = Start(True)  #: How the engine opens it.
+    producers: tuple[ProducerRow, ...] = ()  #: Those that have or had a transaction.
+
+    @property
+    def name(self) -> str:
+        """The name of the partition, topic and number."""
+        return f"{self.topic}-{self.partition}"
+
+
+def entries_of_table(parts: Sequence[WrittenPart]) -> dict[str, int]:
+    """Return the entries of checkpoints for a log that was made of a table: all is committed, and forced to the disk.
+
+    None for one that was copied or rewritten; and none where the table lacks offsets: beside a checkpoint, a gap counts
+    as a loss.
+    """
+    first, end = parts[0].first_offset, parts[-1].end_offset
+    is_whole = 0 < end - first == sum(part.records for part in parts)
+    return {kind.value: end for kind in (FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)} if is_whole else {}
 
 
 class Staging:
