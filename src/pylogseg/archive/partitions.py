@@ -285,11 +285,9 @@ class _Making:
 
         Its name says the offset and the epoch, so one that the point before has is not uploaded again.
         """
-        part = self._plan.copies[0].partition
         kind = FileKind.KRAFT_SNAPSHOT if self._plan.key[0] == METADATA_TOPIC else FileKind.PRODUCER_SNAPSHOT
-        there = {o.name.offset: o.path for o in part.others if o.name.kind is kind and o.name.is_live}
-        there |= {s.base_offset: s.companions[kind] for s in part.segments if kind in s.companions}
-        known = [at for at in there if at is not None and (at <= end if kind is FileKind.KRAFT_SNAPSHOT else at == end)]
+        there = self._plan.copies[0].files_by_offset(kind)
+        known = [at for at in there if (at <= end if kind is FileKind.KRAFT_SNAPSHOT else at == end)]
         if not known or (kind is FileKind.PRODUCER_SNAPSHOT and not is_empty):
             return {}
         path = there[max(known)]

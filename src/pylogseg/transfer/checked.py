@@ -7,12 +7,13 @@ them in its place, notes it or raises, and returns True to end there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
+from pylogseg.format.batches import BatchTable
 from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.walker.batch_search import BatchSearch
 from pylogseg.walker.broker_windows import recovery_windows
@@ -109,3 +110,26 @@ def batches_of_runs(file: Readable, runs: Iterable[tuple[int, int]]) -> Iterator
         if position < end:
             reason = f"the batch at position {position} was good and is not any more: it changed, or the disk fails"
             raise StorageError(file.path, "read", reason)
+
+
+def cut_pieces(rows: BatchTable, most_bytes: int) -> Iterator[BatchTable]:
+    """Yield batches that lie back to back, of so many bytes at most, and that fit into one segment by their offsets.
+
+    A piece ends with a marker, so that the log knows which transactions were open then. A larger batch is a piece.
+    """
+    ends, lasts = rows.position + rows.size, rows.last_offset
+    leaps = (rows.position[1:] != ends[:-1]) | rows.is_control[:-1]
+    breaks, first = np.append(np.flatnonzero(leaps) + 1, len(rows)), 0
+    while first < len(rows):
+        by_size = int(np.searchsorted(ends, int(rows.position[first]) + most_bytes, "right"))
+        by_offset = int(np.searchsorted(lasts, int(rows.base_offset[first]) + _MAX_RELATIVE, "right"))
+        by_break = int(breaks[np.searchsorted(breaks, first, "right")])
+        stop = max(first + 1, min(by_size, by_offset, by_break))
+        yield rows[first:stop]
+        first = stop
+
+
+def piece_bytes(piece: BatchTable, buffer: Any, position: int) -> memoryview:
+    """Return the bytes of a piece; its buffer begins at a position of the file."""
+    first, last = int(piece.position[0]), int(piece.position[-1] + piece.size[-1])
+    return memoryview(buffer)[first - position : last - position]

@@ -35,16 +35,23 @@ class Content(NamedTuple):
 _LEFT_OUT = np.r_[12:16, 17:21, 43:51]
 
 
-class Digest:
-    """The digest of batches in their order."""
+class ContentSum:
+    """Sums up the batches of a log in their order; `new_ids` gives producers other ids."""
 
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
+    def __init__(self, first_offset: int, new_ids: Callable[[Ids], Ids] | None = None) -> None:
+        self._content, self._new_ids, self._hash = Content(first_offset, first_offset, 0), new_ids, hashlib.sha256()
 
     def add(self, buffer: Any, rows: BatchTable, position: int) -> None:
         """Add batches, whose checksums were found right; the buffer begins at a position of their file."""
         if not len(rows):
             return
+        before, ids = self._content, rows.producer_id[rows.producer_id >= 0]
+        ids = np.ascontiguousarray(ids if self._new_ids is None else self._new_ids(ids))
+        self._content = before._replace(
+            end_offset=max(before.end_offset, int(rows.last_offset.max()) + 1),
+            records=before.records + int(rows.count.sum()),
+            producers=_codec.crc32c(ids.tobytes(), before.producers),
+        )
         data = np.frombuffer(buffer, np.uint8)
         first, ends = rows.position - position, rows.position - position + rows.size
         runs = np.flatnonzero(np.concatenate(([True], first[1:] != ends[:-1])))
@@ -54,8 +61,8 @@ class Digest:
             run[(heads[:, None] + _LEFT_OUT).ravel()] = 0
             self._hash.update(run.tobytes())
 
-    def text(self) -> str:
-        return self._hash.hexdigest()
+    def content(self, damage: str = "") -> Content:
+        return self._content._replace(digest=damage or self._hash.hexdigest())
 
 
 def content_of(
@@ -68,8 +75,7 @@ def content_of(
 
     Every batch is read, with its checksum. `changed` returns the bytes of a window as they are to be.
     """
-    first, end, records, producers = partition.log_start_offset, partition.log_start_offset, 0, 0
-    digest, damage = Digest(), ""
+    total, damage = ContentSum(partition.log_start_offset, renamed), ""
 
     def note(gap: Gap) -> None:
         nonlocal damage
@@ -79,14 +85,5 @@ def content_of(
         with segment.open() as view:
             for window in checked_windows(view, segment.base_offset, note, is_last=segment.is_last):
                 rows = window.batches if below is None else window.batches[window.batches.base_offset < below]
-                records += int(rows.count.sum())
-                end = max(end, int(rows.last_offset.max(initial=-1)) + 1)
-                producers = checksum(producers, rows, renamed)
-                digest.add(window.buffer if changed is None else changed(window), rows, window.file_position)
-    return Content(first, end, records, producers, damage or digest.text())
-
-
-def checksum(before: int, rows: Any, renamed: Callable[[Ids], Ids] | None = None) -> int:
-    """Return the checksum of the producers of batches, and of those before them."""
-    ids = rows.producer_id[rows.producer_id >= 0]
-    return _codec.crc32c(np.ascontiguousarray(ids if renamed is None else renamed(ids)).tobytes(), before)
+                total.add(window.buffer if changed is None else changed(window), rows, window.file_position)
+    return total.content(damage)

@@ -36,7 +36,11 @@ class LogHere:
     @functools.cached_property
     def snapshots(self) -> dict[int, str]:
         """The snapshots of producers in its folder: paths, by offset."""
-        kind, part = FileKind.PRODUCER_SNAPSHOT, self.partition
+        return self.files_by_offset(FileKind.PRODUCER_SNAPSHOT)
+
+    def files_by_offset(self, kind: FileKind) -> dict[int, str]:
+        """Return the paths of the files of a kind by the offsets in their names."""
+        part = self.partition
         there = {o.name.offset: o.path for o in part.others if o.name.kind is kind and o.name.is_live}
         there |= {s.base_offset: s.companions[kind] for s in part.segments if kind in s.companions}
         return {offset: path for offset, path in there.items() if offset is not None}

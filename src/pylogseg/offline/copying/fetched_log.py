@@ -19,7 +19,7 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks
 from pylogseg.offline.copying.ledger import CopiedLog
-from pylogseg.transfer.pieces import bytes_of, cut_pieces
+from pylogseg.transfer.checked import cut_pieces, piece_bytes
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window
 
@@ -102,7 +102,7 @@ class FetchedLog:
 
     def _append(self, log: Log, window: Window, rows: Any) -> None:
         for piece in cut_pieces(rows, _APPEND_BYTES):
-            data = bytes_of(piece, window.buffer, window.file_position)
+            data = piece_bytes(piece, window.buffer, window.file_position)
             done = log.append_as_follower(data, int(piece.leader_epoch.max()))
             if done.last_offset != int(piece.last_offset[-1]):
                 reason = f"batches from {offsets_text(done.last_offset + 1, None)} are not those of a log"

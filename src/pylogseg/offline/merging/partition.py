@@ -20,14 +20,12 @@ from pylogseg.env.executor import Advance
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import StorageError
-from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.cuts import Cut, encode_cuts, without
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.offline.merging.replica import ReplicaScan, Trust
-from pylogseg.transfer.checked import batches_of_runs
-from pylogseg.transfer.pieces import bytes_of, cut_pieces
+from pylogseg.transfer.checked import cut_pieces, piece_bytes
 from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
 
 #: Bytes of batches that are appended in one call.
@@ -207,28 +205,18 @@ class MergedWriter:
 
     def _append(self, log: Log, piece: CopiedPiece) -> None:
         replica = self._plan.replicas[piece.replica]
-        for run in replica.runs:
-            if run.first_offset < piece.end_offset and piece.first_offset < run.end_offset:
-                path = self._storage.join(replica.folder, replica.file_name(run.base_offset, FileKind.LOG))
-                file = self._storage.open_log(path, create=False)
-                try:
-                    for kept in batches_of_runs(file, [(run.position, run.end_position)]):
-                        self._advance(len(kept.data))
-                        self._append_rows(log, piece, memoryview(kept.data), kept.batches)
-                finally:
-                    file.close()
-
-    def _append_rows(self, log: Log, piece: CopiedPiece, data: memoryview, rows: BatchTable) -> None:
-        inside = (rows.last_offset >= piece.first_offset) & (rows.last_offset < piece.end_offset)
-        fits = inside & ((rows.base_offset >= log.log_end_offset) | (rows.magic < 2))
-        for row in np.flatnonzero(inside & ~fits).tolist():
-            self.unread.append((int(rows.base_offset[row]), int(rows.last_offset[row]) + 1))
-        chosen, start = rows[fits], int(rows.position[0])
-        cuts = [0, *np.searchsorted(chosen.base_offset, self._bases).tolist(), len(chosen)]
-        for begin, stop in pairwise(cuts):  # segments begin at bases
-            for appended in cut_pieces(chosen[begin:stop], _APPEND_BYTES):
-                self._roll(log, int(appended.base_offset[0]))
-                log.append_as_follower(bytes_of(appended, data, start), _ANY_EPOCH)
+        for kept in replica.batches(self._storage, piece.first_offset, piece.end_offset):
+            self._advance(len(kept.data))
+            rows = kept.batches
+            fits = (rows.base_offset >= log.log_end_offset) | (rows.magic < 2)
+            for row in np.flatnonzero(~fits).tolist():
+                self.unread.append((int(rows.base_offset[row]), int(rows.last_offset[row]) + 1))
+            chosen, start = rows[fits], int(rows.position[0])
+            cuts = [0, *np.searchsorted(chosen.base_offset, self._bases).tolist(), len(chosen)]
+            for begin, stop in pairwise(cuts):  # segments begin at bases
+                for appended in cut_pieces(chosen[begin:stop], _APPEND_BYTES):
+                    self._roll(log, int(appended.base_offset[0]))
+                    log.append_as_follower(piece_bytes(appended, kept.data, start), _ANY_EPOCH)
 
     def _roll(self, log: Log, offset: int) -> None:
         """Begin the segments that the authoritative replica begins up to an offset."""

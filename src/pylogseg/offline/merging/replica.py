@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,8 +26,9 @@ from pylogseg.format.layout import OFFSET_INDEX_ENTRY
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
+from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.offline.repairing.salvage import ascending
-from pylogseg.transfer.checked import checked_windows
+from pylogseg.transfer.checked import batches_of_runs, checked_windows, piece_bytes
 from pylogseg.transfer.checkpoints import Entries, read_checkpoints
 from pylogseg.transfer.files import swap_in
 from pylogseg.walker.gaps import Gap, GapKind
@@ -166,6 +168,23 @@ class ReplicaScan:
                 ranges = [(run.first_offset, min(between, old_limit)), (between, min(run.end_offset, limit))]
             parts += [LogRange(first, end, log.epochs, rank) for first, end in ranges if first < end]
         return parts
+
+    def batches(self, storage: Storage, first: int, end: int) -> Iterator[Filtered]:
+        """Yield its batches of a range of offsets, which were found good."""
+        for run in self.runs:
+            if run.first_offset >= end or run.end_offset <= first:
+                continue
+            path = storage.join(self.folder, self.file_name(run.base_offset, FileKind.LOG))
+            file = storage.open_log(path, create=False)
+            try:
+                for kept in batches_of_runs(file, [(run.position, run.end_position)]):
+                    rows = kept.batches
+                    inside = np.flatnonzero((rows.last_offset >= first) & (rows.last_offset < end))
+                    if len(inside):
+                        chosen = rows[int(inside[0]) : int(inside[-1]) + 1]
+                        yield Filtered(piece_bytes(chosen, kept.data, int(rows.position[0])), chosen)
+            finally:
+                file.close()
 
     def trust(self, other: ReplicaScan) -> Trust:
         """Say whether another replica has the same records as this one, as far as leader epochs say so."""

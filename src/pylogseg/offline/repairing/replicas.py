@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
 from pylogseg.disk.lineage.chains import divergence
 from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.filesystem import is_same_folder
@@ -19,7 +17,6 @@ from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.repairing.salvage import Survey
-from pylogseg.transfer.checked import batches_of_runs
 from pylogseg.transfer.checkpoints import Entries
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
@@ -153,21 +150,4 @@ class OtherReplica:
         return next(self.batches(first, end), None) is not None
 
     def batches(self, first: int, end: int) -> Iterator[Filtered]:
-        for run in self._other.runs:
-            if run.first_offset >= end or run.end_offset <= first:
-                continue
-            name = self._other.file_name(run.base_offset, FileKind.LOG)
-            file = self._storage.open_log(self._storage.join(self.folder, name), create=False)
-            try:
-                for kept in batches_of_runs(file, [(run.position, run.end_position)]):
-                    rows = kept.batches
-                    inside = np.flatnonzero((rows.last_offset >= first) & (rows.last_offset < end))
-                    if not len(inside):
-                        continue
-                    low, high = int(inside[0]), int(inside[-1]) + 1
-                    start, chosen = int(rows.position[0]), rows[low:high]
-                    begin = int(chosen.position[0]) - start
-                    size = int(chosen.size.sum(dtype=np.int64))
-                    yield Filtered(kept.data[begin : begin + size], chosen)
-            finally:
-                file.close()
+        return self._other.batches(self._storage, first, end)

@@ -26,14 +26,13 @@ from pylogseg.inspect.verify.lacking import refuse
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.moving import check_log_dir
-from pylogseg.offline.restoring import spreading
 from pylogseg.offline.restoring.adopting import Arrival, seen_by_clients
 from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
 from pylogseg.offline.restoring.from_logs import FromLogs
 from pylogseg.offline.restoring.from_table import FromTable
 from pylogseg.offline.restoring.partition import RestoreOptions, TableKeywords
 from pylogseg.offline.restoring.siblings import refuse_second_copies
-from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
+from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource, read_contents, write_partitions
 from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.restoring.uploading import StoreUpload
@@ -326,7 +325,7 @@ class Restoring:
             staging.begin()
             with staging.mark_process():
                 order = RestoreOrder(staging, names, self._topic_ids(names), self._arrivals, self._advance)
-                done = spreading.write(given, order, self._executor) if names else []
+                done = write_partitions(given, order, self._executor) if names else []
                 if done:
                     done = self._ends.end(done, self._result)
                     self._match_markers()
@@ -394,7 +393,7 @@ class Restoring:
             if result.state == "done" and (part := self._there(result)) is not None:
                 parts[result.name] = part
         found = {} if overwrite else {name: content_of(part) for name, part in parts.items()}
-        names, wanted = [], spreading.contents(self._given, found, self._arrivals, self._executor)
+        names, wanted = [], read_contents(self._given, found, self._arrivals, self._executor)
         for result in self._result:
             if result.state != "done":
                 continue

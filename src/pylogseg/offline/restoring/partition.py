@@ -27,7 +27,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.arrow.inputs import timestamps_ms
-from pylogseg.transfer.pieces import bytes_of, cut_pieces
+from pylogseg.transfer.checked import cut_pieces, piece_bytes
 from pylogseg.transfer.staging import WrittenPart
 
 #: Bytes of records that are encoded and appended at once.
@@ -196,7 +196,7 @@ class PartitionWriter:
         rows = scan(data, crc=False).batches
         self._max_timestamp = max(self._max_timestamp, int(rows.max_timestamp.max()))
         for piece in cut_pieces(rows, min(_APPEND_BYTES, options.segment_bytes)):
-            log.append_as_follower(bytes_of(piece, data, 0), options.leader_epoch)
+            log.append_as_follower(piece_bytes(piece, data, 0), options.leader_epoch)
 
     def _opened(self, first_offset: int) -> Log:
         if self._log is None:

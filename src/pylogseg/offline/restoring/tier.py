@@ -37,7 +37,7 @@ from pylogseg.reading.copies import Damage, Good, LogCopies
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.transfer.checkpoints import note_entries
-from pylogseg.transfer.contents import Content, Digest, checksum
+from pylogseg.transfer.contents import Content, ContentSum
 from pylogseg.transfer.segment_files import copy_snapshot, write_epochs
 from pylogseg.transfer.staging import WrittenPart
 from pylogseg.values.internal.cluster import cluster_id_of
@@ -378,8 +378,7 @@ def _segments_of(part: Partition, end: int) -> list[Segment]:
 
 def _content(part: Partition, until: int, arrival: Arrival) -> Content:
     """Return offsets and number of records of what `write` makes of a partition."""
-    first, end, records, producers = part.log_start_offset, part.log_start_offset, 0, 0
-    copies, reached, digest = LogCopies(part), None, Digest()
+    total, copies, reached = ContentSum(part.log_start_offset, arrival.ids), LogCopies(part), None
     for segment in _segments_of(part, until):
         pieces: list[Iterable[Good | Damage]] = [copies.batches(segment)]
         if reached is not None and reached < segment.base_offset:
@@ -387,10 +386,6 @@ def _content(part: Partition, until: int, arrival: Arrival) -> Content:
         for piece in chain.from_iterable(pieces):
             if isinstance(piece, Damage):
                 continue
-            kept = piece.rows.last_offset < until
-            records += int(piece.rows.count[kept].sum())
-            end = max(end, int(piece.rows.last_offset[kept].max(initial=-1)) + 1)
-            producers = checksum(producers, piece.rows[kept], arrival.ids)
-            digest.add(piece.data, piece.rows[kept], int(piece.rows.position[0]))
+            total.add(piece.data, piece.rows[piece.rows.last_offset < until], int(piece.rows.position[0]))
             reached = int(piece.rows.last_offset.max()) + 1
-    return Content(first, end, records, producers, digest.text())
+    return total.content()
