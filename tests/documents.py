@@ -26,6 +26,7 @@ from helpers.scratch import memory
 
 from pylogseg.archive.looking import NewestPoint
 from pylogseg.archive.pruning import Pruned
+from pylogseg.archive.whole_cluster.command import RestoredCluster
 from pylogseg.archive.writing import ArchiveResult
 from pylogseg.disk.columns import STATS, TABLES
 from pylogseg.disk.tier.point import PointHead
@@ -61,6 +62,7 @@ LINES: dict[str, type] = {
     "lake table": LakeTable, "archive run": ArchiveResult, "archive prune": Pruned, "archive point": PointHead,
     "archive status": NewestPoint,
     "quorum copy": MetadataCopy, "quorum pair": CopyPair, "quorum verdict": QuorumLook, "quorum rescue": QuorumRescue,
+    "restored cluster": RestoredCluster,
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Its commands run one after the other, section by section, on directories of their own.

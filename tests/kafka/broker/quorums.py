@@ -440,6 +440,10 @@ def leave(lab: Lab, node: Node) -> None:
     """Take a controller out of the voters; the quorum goes on without it."""
     other = next(other for other in lab.controllers if other is not node)
     directory = read_copies(str(node.data))[0].directory_id
+    started = log_of(node).count("Kafka Server started")
+    node.run("bin/kafka-server-stop.sh", check=False)
+    node.start()  # with the line that names all
+    wait_for(f"node {node.number}, started again", lambda: log_of(node).count("Kafka Server started") > started, 180)
     command = f"bin/kafka-metadata-quorum.sh --bootstrap-controller {other.address} remove-controller"
     wait_for("the rescued controller removed", lambda: "Removed" in other.run(
         f"{command} --controller-id {node.number} --controller-directory-id {directory}", check=False

@@ -225,7 +225,8 @@ def _grow(plan: RescuePlan) -> Iterator[RescueStep]:
     if len(addresses) > 1:
         yield RescueStep(
             f"When all are voters, set this line in {PROPERTIES} on every controller and broker, for its next start: a "
-            f"node whose line names {leader.id} alone does not find the quorum while that one is down.",
+            f"node whose line names {leader.id} alone does not find the quorum while that one is down. Start node "
+            f"{leader.id} again before anybody removes it from the voters.",
             settings=[_bootstrap_line(addresses)],
         )
 
