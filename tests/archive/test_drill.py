@@ -117,6 +117,10 @@ def test_incomplete_points(history: History, tmp_path: Path) -> None:
     assert any("metadata is not in the archive" in text for text in result.not_checked)
     with pytest.raises(RequestError, match="no Kafka here"):
         drill(archive, kafka_home=tmp_path)
+    with pytest.raises(RequestError, match="a whole cluster is tried with a Kafka"):
+        drill(archive, cluster=True)
+    with pytest.raises(RequestError, match="and with all partitions"):
+        drill(archive, cluster=True, kafka_home=tmp_path, topic="orders")
 
 
 def test_partitions_that_no_disk_had(examples: Path, tmp_path: Path) -> None:

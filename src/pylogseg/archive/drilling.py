@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import platform
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,8 @@ from pylogseg.archive.kafka_home import START, kafka_over, version_of
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.archive.restoring import restore_point
 from pylogseg.archive.trying_transactions import TransactionTrial
+from pylogseg.archive.whole_cluster.command import registered_brokers
+from pylogseg.archive.whole_cluster.trying import ClusterTrial
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.listing import open_dir
@@ -204,6 +205,7 @@ def drill(
     partition: int | Sequence[int] | None = None,
     kafka_home: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
+    cluster: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     jobs: int | None = 1,
     on_bytes: Callable[[int], None] | None = None,
@@ -220,6 +222,9 @@ def drill(
         The folder of a real Kafka, of the cluster's version, which is started over a copy too.
     folder : path, optional
         Where copies are made, one at a time, each as large as the point; by default the system's temporary folder.
+    cluster : bool
+        Try also what `restore_cluster` makes, with the Kafka of `kafka_home`: a controller of its own, and one broker
+        that takes over the partitions of all.
     storage_options : mapping, optional
         Options of fsspec, and ``tier_keys``.
     jobs : int or None
@@ -234,11 +239,13 @@ def drill(
     Raises
     ------
     RequestError
-        If there is no such point, or no Kafka in `kafka_home`.
+        If there is no such point, or no Kafka in `kafka_home`, or `cluster` is set without it, or with names.
     StorageError
         If the store or the disk fails.
     """
     url, choice = point_url(archive, at=at, point=point), PartitionChoice.of(topic, partition)
+    if cluster and (kafka_home is None or not choice.is_all):
+        raise RequestError("cluster: a whole cluster is tried with a Kafka (--kafka-home), and with all partitions")
     disk, files = opened_point(url, storage_options)
     chosen = disk.select(*choice.arguments)
     result = _begun(files.url, files.point, storage_options)
@@ -258,6 +265,14 @@ def drill(
     how(_ours, f"pylogseg serve {__version__}")
     if kafka_home is not None:
         how(functools.partial(_kafkas, os.fspath(kafka_home)), f"Kafka {result.versions['kafka']}")
+    if kafka_home is not None and cluster:
+
+        def try_cluster(broker: BrokerEvidence, above: str) -> None:
+            trial = ClusterTrial(os.fspath(kafka_home or ""), files.url, registered_brokers(disk, files.point), above)
+            options = {"storage_options": storage_options, "jobs": jobs}
+            _try_cluster(trial, broker, wanted, result, offsets, options)
+
+        _note_evidence(result, f"Kafka cluster {result.versions['kafka']}", folder, try_cluster)
     result.ended = iso_text(time.time_ns() // 1_000_000)
     return result
 
@@ -352,32 +367,79 @@ def _restored(
     **how: Any,
 ) -> None:
     """Restore a copy, let a broker open it, and compare what it gives."""
+
+    def work(broker: BrokerEvidence, above: str) -> None:
+        target, beside = os.path.join(above, "data"), os.path.join(above, "broker")
+        for made in (target, beside):
+            os.mkdir(made)
+        started = time.monotonic()
+        restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
+        broker.restore_s = round(time.monotonic() - started, 3)
+        lacking = _compare_restored(broker, restored, wanted, target)
+        result.not_checked += [each for each in lacking if each not in result.not_checked]
+        result.is_incomplete |= bool(lacking)
+        trial = TransactionTrial.read(target, [(each.topic, each.partition) for each in wanted])
+        check(broker, target, beside, _consumer(result, broker, wanted, offsets, trial), trial)
+
+    _note_evidence(result, name, folder, work)
+
+
+def _consumer(
+    result: DrillResult,
+    broker: BrokerEvidence,
+    wanted: list[ArchivedPartition],
+    offsets: Offsets,
+    trial: TransactionTrial,
+) -> Callable[[DrillClient, float], None]:
+    """Return what consumes all from a broker that has started, and compares it."""
+    broker.transactional_ids, started = len(trial.places), time.monotonic()
+
+    def consume(client: DrillClient, start_s: float) -> None:
+        broker.start_s = round(start_s - started, 3)
+        _compare(broker, client, wanted, {row.name: row for row in result.expected}, offsets)
+        broker.consume_s = round(time.monotonic() - start_s, 3)
+
+    return consume
+
+
+def _try_cluster(
+    trial: ClusterTrial,
+    broker: BrokerEvidence,
+    wanted: list[ArchivedPartition],
+    result: DrillResult,
+    offsets: Offsets,
+    how: Mapping[str, Any],
+) -> None:
+    """Restore a whole cluster, start it by the lines of its steps, and compare what it gives."""
+    started = time.monotonic()
+    restored = trial.restore(**how)
+    broker.restore_s = round(time.monotonic() - started, 3)
+    result.not_checked += [each for each in restored.doubts if each not in result.not_checked]
+    undone = [part for part in restored.result if part.not_done]
+    broker.problems += [f"{part.name}: {part.reason or part.state}" for part in undone]
+    places = [(each.topic, each.partition) for each in wanted]
+    transactions = TransactionTrial.read(trial.log_dir, places)
+    consume = _consumer(result, broker, wanted, offsets, transactions)
+    with trial.run(restored) as kafka:
+        with DrillClient(kafka.address) as client:
+            consume(client, time.monotonic())
+        broker.problems += [f"it says: {line}" for line in kafka.complaints([row.name for row in broker.partitions])]
+        broker.problems += list(transactions.problems(kafka.address))
+
+
+def _note_evidence(
+    result: DrillResult,
+    name: str,
+    folder: str | os.PathLike[str] | None,
+    work: Callable[[BrokerEvidence, str], None],
+) -> None:
+    """Do the work of a broker in a folder for its copy; errors are noted in its evidence."""
     program, _, version = name.rpartition(" ")
     broker = BrokerEvidence(program, version)
     result.brokers.append(broker)
     try:
         with temporary_folder("pylogseg-drill-", folder) as above:
-            target, beside = os.path.join(above, "data"), os.path.join(above, "broker")
-            for made in (target, beside):
-                os.mkdir(made)
-            started = time.monotonic()
-            try:
-                restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
-                broker.restore_s = round(time.monotonic() - started, 3)
-                lacking = _compare_restored(broker, restored, wanted, target)
-                result.not_checked += [each for each in lacking if each not in result.not_checked]
-                result.is_incomplete |= bool(lacking)
-                trial = TransactionTrial.read(target, [(each.topic, each.partition) for each in wanted])
-                broker.transactional_ids, started = len(trial.places), time.monotonic()
-
-                def consume(client: DrillClient, start_s: float) -> None:
-                    broker.start_s = round(start_s - started, 3)
-                    _compare(broker, client, wanted, {row.name: row for row in result.expected}, offsets)
-                    broker.consume_s = round(time.monotonic() - start_s, 3)
-
-                check(broker, target, beside, consume, trial)
-            finally:
-                shutil.rmtree(target, ignore_errors=True)
+            work(broker, str(above))
     except MissingKeyError as error:
         result.not_checked.append(f"{name}: {error}")
         result.is_incomplete = True

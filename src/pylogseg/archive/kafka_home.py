@@ -9,23 +9,18 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from pylogseg.errors import RequestError, StorageError
 
 _NEVER = 2**31 - 1
-_SETTINGS = f"""process.roles=broker,controller
-node.id={{node_id}}
-listeners=PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{controller}}
-advertised.listeners=PLAINTEXT://127.0.0.1:{{port}}
-controller.listener.names=CONTROLLER
-controller.quorum.voters={{node_id}}@127.0.0.1:{{controller}}
-log.dirs={{log_dir}}
-auto.create.topics.enable=false
+#: Nothing is deleted, compacted or aborted.
+_QUIET = f"""auto.create.topics.enable=false
 log.cleaner.enable=false
 log.retention.check.interval.ms={_NEVER}
+log.initial.task.delay.ms={_NEVER}
 transaction.abort.timed.out.transaction.cleanup.interval.ms={_NEVER}
 transaction.remove.expired.transaction.cleanup.interval.ms={_NEVER}
 offsets.retention.minutes={_NEVER}
@@ -36,6 +31,14 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
+_SETTINGS = f"""process.roles=broker,controller
+node.id={{node_id}}
+listeners=PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{controller}}
+advertised.listeners=PLAINTEXT://127.0.0.1:{{port}}
+controller.listener.names=CONTROLLER
+controller.quorum.voters={{node_id}}@127.0.0.1:{{controller}}
+log.dirs={{log_dir}}
+{_QUIET}"""
 #: The operation that an error names if a broker does not start.
 START = "start Kafka"
 _START_S = 180.0
@@ -86,10 +89,36 @@ def _jars(home: str) -> list[str]:
 @contextmanager
 def kafka_over(home: str, log_dir: str, folder: str, node_id: int) -> Iterator[StartedKafka]:
     """Start a broker over a log directory; its settings and its log go to a folder. It is stopped in the end."""
-    port, controller = _free_ports()
-    properties, log = os.path.join(folder, "server.properties"), os.path.join(folder, "server.log")
+    port, controller = free_ports()
+    text = _SETTINGS.format(node_id=node_id, port=port, controller=controller, log_dir=log_dir)
+    with _run_node(home, text, folder, "server", port) as log:
+        yield StartedKafka(f"127.0.0.1:{port}", log)
+
+
+@contextmanager
+def cluster_over(
+    home: str, controller: Sequence[str], controller_port: int, broker: Sequence[str], folder: str
+) -> Iterator[StartedKafka]:
+    """Start a controller and a broker with these lines of `server.properties`; both are stopped in the end."""
+    port, _ = free_ports()
+    (listener,) = (line.partition("=")[2] for line in broker if line.startswith("controller.listener.names="))
+    protocols = f"listener.security.protocol.map={listener}:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+    own = f"listeners=PLAINTEXT://127.0.0.1:{port}", f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}"
+    first = "\n".join([*controller, protocols, ""])
+    second = "\n".join([*broker, *own, protocols, _QUIET])
+    with (
+        _run_node(home, first, folder, "controller", controller_port),
+        _run_node(home, second, folder, "broker", port) as log,
+    ):
+        yield StartedKafka(f"127.0.0.1:{port}", log)
+
+
+@contextmanager
+def _run_node(home: str, text: str, folder: str, name: str, port: int) -> Iterator[str]:
+    """Start a node with such settings, and wait until it listens; yield the path of its log."""
+    properties, log = os.path.join(folder, f"{name}.properties"), os.path.join(folder, f"{name}.log")
     with open(properties, "w", encoding="utf-8") as file:
-        file.write(_SETTINGS.format(node_id=node_id, port=port, controller=controller, log_dir=log_dir))
+        file.write(text)
     with open(log, "wb") as out:
         process = subprocess.Popen(
             _command(home, properties),
@@ -101,7 +130,7 @@ def kafka_over(home: str, log_dir: str, folder: str, node_id: int) -> Iterator[S
         )
     try:
         _wait(process, port, log)
-        yield StartedKafka(f"127.0.0.1:{port}", log)
+        yield log
     finally:
         process.terminate()
         try:
@@ -123,7 +152,8 @@ def _command(home: str, properties: str) -> list[str]:
             "kafka.Kafka", properties]  # fmt: skip
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports() -> tuple[int, int]:
+    """Return two ports of this machine at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         return int(one.getsockname()[1]), int(two.getsockname()[1])
 

@@ -23,9 +23,11 @@ Examples:
 \b
 The point is restored into a temporary folder (--folder), as large as the point,
 and opened by `pylogseg serve` and, with --kafka-home or KAFKA_HOME, by that Kafka,
-each with a copy of its own, on ports of this machine. All partitions are consumed
-with both isolations. Topic ids, ends, records with their SHA-256 and offsets of
-groups are compared with the point, and with what the archive has.
+each with a copy of its own, on ports of this machine. With --cluster, that Kafka also
+runs what `restore --cluster` makes: a controller, and one broker with all partitions.
+All partitions are consumed with both isolations. Topic ids, ends, records with their
+SHA-256 and offsets of groups are compared with the point, and with what the archive
+has.
 
 \b
 Exit codes: 0 all is as it was at the point; 1 something differs; 2 wrong usage,
@@ -50,6 +52,9 @@ interrupted.
     help="The folder of a Kafka to start too; default: KAFKA_HOME.",
 )
 @click.option(
+    "--cluster", is_flag=True, help="Start what `restore --cluster` makes too: a controller, and a broker with all."
+)
+@click.option(
     "--folder",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
@@ -65,14 +70,16 @@ def drill(
     partition: tuple[int, ...],
     evidence: str | None,
     kafka_home: str | None,
+    cluster: bool,
     folder: str | None,
     as_json: bool,
     jobs: int | None,
 ) -> None:
     """Try the restore of a point of ARCHIVE: restore it, open it with brokers, consume all of it, and compare."""
     chosen: dict[str, Any] = {"topic": (*names, *topic) or None, "partition": partition or None}
+    chosen |= {"kafka_home": kafka_home, "cluster": cluster, "folder": folder, "jobs": jobs}
     with progress(0, "drill") as advance:
-        result = try_restore(archive, kafka_home=kafka_home, folder=folder, jobs=jobs, on_bytes=advance, **chosen)
+        result = try_restore(archive, on_bytes=advance, **chosen)
     files = [] if evidence is None else write_evidence(result, evidence)
     if not as_json:
         try_print(say, *(f"written: {path}" for path in files))

@@ -13,6 +13,7 @@ clients go on: groups where they stood, transactions with their ids, users with 
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -435,6 +436,17 @@ def restore(new: Cluster, archive: Path, codes: tuple[int, ...] = (0,)) -> str:
     return text
 
 
+def drill(archive: Path) -> None:
+    """Try the archive as a whole cluster, with the same Kafka."""
+    home = quorum_lab.CACHE / f"kafka-{quorum_lab.VERSION}"
+    code, text, errors = pylogseg("drill", archive, "--cluster", "--kafka-home", home, "--json")
+    rows = [json.loads(line) for line in text.splitlines()]
+    clusters = [row for row in rows if row.get("type") == "broker" and row["broker"] == "Kafka cluster"]
+    must(code == 0 and clusters, f"drill: exit code {code}: {text[:3000]}{errors}")
+    row = clusters[0]
+    say(f"  drill: {row['groupOffsets']} offsets of groups, {row['transactionalIds']} transactional ids")
+
+
 def cleaned(old: Facts, gone: set[Place], before: Records, after: Records) -> set[Place]:
     """Return the records that the new brokers' cleaner has removed: a later one of the same key is there."""
     newest: dict[tuple[str, int, Any], int] = {}
@@ -555,6 +567,7 @@ def case(root: Path, seed: int, count: int | None) -> str:
     found = pylogseg("archive", *old.disks, archive)
     must(found[0] == 0, f"archive: {found}")
     old.end()
+    drill(archive)
     new = new_cluster(root / "new", old, brokers, 3 if kind == "both" and left == 3 else chance.choice((1, 3)))
     text = restore(new, archive)
     (root / "restore.txt").write_text(text)

@@ -291,6 +291,14 @@ def restore_cluster(
     return cluster
 
 
+def registered_brokers(disk: Disk, point: Point) -> list[int]:
+    """Return the brokers of a point, by its metadata; RequestError if it has none."""
+    with temporary_folder("pylogseg-cluster-") as above:
+        copy_metadata(disk, point, str(above))
+        image = _look(str(above)).image
+    return [] if image is None else sorted(image.brokers)
+
+
 def _check_folders(controllers: Mapping[str, str], brokers: Mapping[int, Sequence[str]]) -> None:
     if not controllers or not brokers:
         raise RequestError("a cluster has controllers and brokers: name each, with its folder")
