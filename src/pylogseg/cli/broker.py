@@ -1,4 +1,4 @@
-"""`pylogseg broker`: a broker of one node, whose files are those of a directory, or nobody's."""
+"""`pylogseg broker`: a broker of one node, with its files in a directory, or in memory."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple
 
 
 def report_notes(disk: Disk, from_log_start: bool = True) -> None:
-    """Report the disk's notes on stderr; those of unknown log starts, which count, only if `from_log_start`."""
+    """Report the disk's notes on stderr; notes of unknown log starts count, and come only with `from_log_start`."""
     for line in note_lines(note for note in disk.noted if from_log_start or note.error is None):
         complain(line)
     context = click.get_current_context()

@@ -1,4 +1,4 @@
-"""`export --by-date`: a table by topic and date, of which a run writes what is new."""
+"""`export --by-date`: a table by topic and date; a run adds the new records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of commands about points of an archive: which one is read, and which are kept."""
+"""Options of commands about points of an archive: the one to read, and the ones to keep."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def is_point_asked(ctx: click.Context) -> bool:
 
 
 def at_point(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Return an archive, or each of several, as the URL of the point that was asked for; else what was given."""
+    """Return the URL of the point for an archive, or for each of several; any other argument stays."""
     if not is_point_asked(ctx):
         return value
     if isinstance(value, tuple):

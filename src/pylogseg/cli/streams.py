@@ -61,7 +61,7 @@ def forget_output() -> None:
 
 
 def forget_unread() -> None:
-    """Discard what is still buffered for a pipe that is full: else the end waits for its reader, who may wait, too."""
+    """Discard the buffer of a full pipe, or else the end waits for its reader, which may wait, too."""
     try:
         waiting = select.poll()
         waiting.register(sys.stdout.fileno(), select.POLLOUT)

@@ -174,7 +174,7 @@ def _with_remote_metadata(path: str) -> Disk:
 
 
 def _partitions(disk: Disk, choice: PartitionChoice) -> list[Partition]:
-    """Return live partitions; others only if they are named, or there is nothing else."""
+    """Return live partitions; stray or deleted ones only if they are named, or alone."""
     is_named = disk.is_named or len(disk.partitions) == 1
     return [p for p in disk.partitions if (is_named or not p.state) and choice.has_number(p.partition)]
 

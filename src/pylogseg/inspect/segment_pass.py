@@ -19,7 +19,7 @@ from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, Window, walk
 
 
 class Visitor:
-    """Looks at windows of a segment: it keeps what it finds, and nothing of a window, which the next one overwrites.
+    """Looks at windows of a segment: it keeps its findings, but no part of a window, which the next one overwrites.
 
     For each window `window` is called, then `records` for the batches that it chose, then `after`.
     """

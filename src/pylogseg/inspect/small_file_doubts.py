@@ -95,7 +95,7 @@ def source_doubts(
 
 
 def carried_doubts(files: Folders, log_dir: str, names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return which small files of folders say less than they should wherever these go, and notes about others."""
+    """Return small files that lose information if their folders are copied, and notes about other files."""
     ids, notes = TopicIds([log_dir]), list[str]()
     doubts = list(ids.doubts)
     for name in names:

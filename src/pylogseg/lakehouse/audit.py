@@ -233,7 +233,7 @@ def audit(
 
 
 def _unlike(table: ForeignTable, disk: Disk, choice: PartitionChoice) -> Iterator[TableFinding]:
-    """Yield why the log cannot be that of a table which `lake` has written; RequestError for another topic's."""
+    """Yield the signs that the table, if `lake` wrote it, has another log; RequestError for another topic's."""
     ledger = table.ledger
     if ledger is None or disk.loose or not disk.partitions:
         return
@@ -510,7 +510,7 @@ def _only_topic(logs: Mapping[Key, LogFiles], result: Audit) -> str:
 
 
 def _topics(there: set[str], logs: Mapping[Key, LogFiles], result: Audit) -> set[str]:
-    """Return the topics of a table's rows; of one without rows that of the source, which it lacks."""
+    """Return the topics of a table's rows; for an empty table the topic of its source."""
     return there if there or result.rows or not result.is_whole else {_only_topic(logs, result)}
 
 
@@ -571,7 +571,7 @@ class _Plan(NamedTuple):
     dead: IsDead = _NONE_DEAD
 
     def stable_parts(self, log: LogFiles, advance: Advance) -> tuple[LogExtent, list[LogReader]]:
-        """Return what is known of a log, and readers of its parts up to where all is decided."""
+        """Return the extent of a log, and readers of its parts up to the first undecided offset."""
         whole = self._extent_of(log)
         return whole, self._readers(log, whole.log_start_offset, whole.stable_offset)
 

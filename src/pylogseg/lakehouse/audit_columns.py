@@ -1,4 +1,4 @@
-"""Which columns of a table are topic, partition, offset, key and value: presets of those who write such tables."""
+"""The columns of a table with topic, partition, offset, key and value: presets of the programs that write tables."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
 
 
 def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: str | None = None) -> TableColumns:
-    """Return which columns of a schema have a role: those given, the others by a preset.
+    """Return the columns of a schema by role: from `given`, or else from a preset.
 
     Raises RequestError if there is no column of offsets, or one that is named is missing or has another type.
     """
@@ -224,7 +224,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _find(schema: pa.Schema, name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
-    """Find a column by its name, which may have dots itself, else the field of a struct.
+    """Find a column by its name, even with dots; or else the field of a struct.
 
     Where no name is the same, one counts that differs in capital letters, if it is the only one.
     """

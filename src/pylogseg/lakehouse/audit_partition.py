@@ -58,7 +58,7 @@ class LogExtent(NamedTuple):
         return all(gap.next_offset is not None or gap.kind is GapKind.REMOVED for gap in self.tail)
 
     def join(self, other: LogExtent | None) -> LogExtent:
-        """Return what is known of both, as partitions of a topic."""
+        """Return the extent of both, as partitions of a topic."""
         if other is None:
             return self
         start, end, stable = map(max, self[:3], other[:3])
@@ -98,7 +98,7 @@ def audit_of(name: str, extent: LogExtent, **found: Any) -> PartitionAudit:
 
 
 class LogPart(NamedTuple):
-    """A range of offsets of one log, and what the whole is known to be."""
+    """A range of offsets of one log, and the extent of the whole log."""
 
     name: str
     log: LogFiles  #: All segments, for transactions.
@@ -308,7 +308,7 @@ class _PartAudit:
         rows: TableRows,
         where: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], _Mask],
     ) -> None:
-        """Note records of which a row has another hash; with decoded values, which columns these are."""
+        """Note records whose row has another hash; with decoded values, also the columns that differ."""
         (firsts, place, hit), (hashes, names), slots = where, of_log, self._slots
         numbers = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(rows.offset))))
         differs = np.zeros(len(rows.offset), np.bool_)

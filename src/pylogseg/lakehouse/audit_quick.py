@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Count:
-    """The counts of one partition: its log, the row groups of the table, and what is known of the log."""
+    """The counts of one partition: its log, the extent of the log, and the row groups of the table."""
 
     name: str
     log: LogFiles | None  #: None if the source has no such log.

@@ -52,7 +52,7 @@ _VERDICT = (
     TableColumn("reason", "string", "of foreign rows, or the columns that changed", is_optional=True),
 )
 class AuditRange(NamedTuple):
-    """Offsets next to each other of which the same is to be said.
+    """Adjacent offsets with the same answer.
 
     Attributes
     ----------

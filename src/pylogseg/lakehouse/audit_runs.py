@@ -72,7 +72,7 @@ class Spilling:
     secret: tuple[int, int]
 
     def run(self, piece: FilePiece, advance: Advance) -> PieceRows:
-        """Read one piece; what cannot be read of it is said in the result."""
+        """Read one piece; the result names an error, if any."""
         runs: list[tuple[int, ...]] = []
         topics: dict[str | None, int] = {}
         unnamed, at, error = 0, 0, None

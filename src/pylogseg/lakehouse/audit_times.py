@@ -1,8 +1,8 @@
 """`audit` of tables without offsets: rows and records as multisets of (key, value, timestamp), hour by hour.
 
-Both sides have a count and a sum of hashes for each hour. Equal ones are the same multiset; others are told by
-their counts. That is weaker than offsets: of equal rows nobody can say which record is which, and a record that is lost
-beside another that is double in the same hour is a change.
+Both sides have a count and a sum of hashes for each hour. Equal ones are the same multiset; for different ones the
+counts decide. That is weaker than offsets: equal rows cannot be matched to records, and a lost record beside a double
+one in the same hour counts as a change.
 """
 
 from __future__ import annotations

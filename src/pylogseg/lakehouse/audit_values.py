@@ -144,7 +144,7 @@ def _hash_lists(secret: Secret, array: pa.Array, out: Hashes) -> None:
 
 
 def common_type(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType | None:
-    """Return the type in which decoded values can be compared with those of a table; None if there is none."""
+    """Return the type for comparing decoded values with the table; None if there is none."""
     if pa.types.is_struct(ours) and pa.types.is_struct(theirs):
         names = {field.name for field in ours}
         parts = [(f.name, common_type(ours.field(f.name).type, f.type)) for f in theirs if f.name in names]

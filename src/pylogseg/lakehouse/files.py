@@ -86,7 +86,7 @@ def new_name(how: FileOptions, partition: int, first_offset: int, number: int) -
 
 
 def split_typed(batches: Iterable[pa.RecordBatch], how: FileOptions, name: str) -> Written:
-    """Write rows to files of the table, and what does not decode to those of dead letters."""
+    """Write rows to files of the table, and records that do not decode to files of dead letters."""
     gaps: list[Gap] = []
     if how.rows.has_calendar:
         batches = (in_calendar(batch, gaps) for batch in batches)

@@ -1,4 +1,4 @@
-"""Tables of others as a list of data files: what an audit reads, whatever the format says about them."""
+"""Tables of any writer as a list of data files, which an audit reads."""
 
 from __future__ import annotations
 

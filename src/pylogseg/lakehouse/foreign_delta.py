@@ -1,4 +1,4 @@
-"""Delta tables as data files: which version added each, what is deleted of it, and commits that were made twice."""
+"""Delta tables as data files: the version that added each, its deleted rows, and commits that were made twice."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _read_deleted(table: Any) -> dict[str, Any]:
 
 
 class _ByName(dict[str, Any]):
-    """Deletion vectors are told by whole URLs, files by paths: their names are unique."""
+    """Delta names deletion vectors by whole URLs, and files by paths: the file names are unique."""
 
     def get(self, path: str, default: Any = None) -> Any:
         return super().get(os.path.basename(path), default)

@@ -1,4 +1,4 @@
-"""Iceberg tables as data files: which snapshot added each, what is deleted of it, and wrong partition values."""
+"""Iceberg tables as data files: the snapshot that added each, its deleted rows, and wrong partition values."""
 
 from __future__ import annotations
 

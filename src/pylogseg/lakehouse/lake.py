@@ -1,4 +1,4 @@
-"""Write topics to tables of lakehouses: each range of the log once, whatever was killed, and whoever else writes."""
+"""Write topics to tables of lakehouses: each range of the log once, even if runs are killed or compete."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ class _TableRun:
         )
 
     def _knows_columns(self) -> bool:
-        """Check whether a table's columns are known although the log has no record."""
+        """Check whether the schemas give a table's columns although the log has no record."""
         try:
             self._typed_of(())
         except RequestError as error:

@@ -1,4 +1,4 @@
-"""The latest record of each key as a table: which rows a commit brings, and which files lose rows by it.
+"""The latest record of each key as a table: the rows that a commit brings, and the files that lose rows by it.
 
 Keys are those of a partition, as compaction has them. Records without a key are left out.
 """

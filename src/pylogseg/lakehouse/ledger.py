@@ -1,6 +1,6 @@
-"""The ledger of a table: which offsets of which log it has. It is committed together with the rows.
+"""The ledger of a table: the offsets of the log that it has. It is committed together with the rows.
 
-As text it is JSON: `docs/lake.md` describes it, for others who read it.
+As text it is JSON: `docs/lake.md` describes it for other readers.
 """
 
 from __future__ import annotations

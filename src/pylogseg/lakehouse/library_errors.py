@@ -23,7 +23,7 @@ _MORE = re.compile(r"\n\[SQL:|\n\s*(?:[Ss]tack )?[Bb]acktrace:|\n\s*0: ")
 
 @contextlib.contextmanager
 def library_errors(path: str, operation: str) -> Iterator[None]:
-    """Raise a StorageError, which names the table or file and what was done, for any error of a library."""
+    """Turn any error of a library into a StorageError that names the table or file and the operation."""
     try:
         yield
     except (PylogsegError, MemoryError):

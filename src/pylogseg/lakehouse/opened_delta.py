@@ -74,7 +74,7 @@ def newest_ledger(commits: Iterable[Commit], table: Any, partitions: Iterable[in
 
 
 def application(topic_id: str | None, partition: int, what: str = "") -> str:
-    """Return the name of the application whose version says what the table has of a partition."""
+    """Return the name of the application whose version is the table's next offset of a partition."""
     return f"pylogseg:{topic_id}:{partition}{':' if what else ''}{what}"
 
 

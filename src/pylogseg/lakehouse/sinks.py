@@ -120,7 +120,7 @@ class Sink(Protocol):
         go, and what is in them. Columns that it lacks, it gets with the next commit.
     ``commit(files, ledger, changes)``
         Commit rows and ledger at once, if the table still is as it was loaded or last committed to; else
-        `ConflictError`. After any other error it is not known whether it was made. Changes are rows that go.
+        `ConflictError`. After any other error it may or may not exist. Changes are rows that go.
     ``live(keys)``
         Return the files that have its rows; or, if it deletes rows by their keys itself, how many have some of these.
     ``offsets(first)``
@@ -197,7 +197,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def widen_schema(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tuple[pa.Schema, pa.Schema]:
-    """Return the columns that a table gets, which takes rows with some columns, and those of their files.
+    """Return the columns of a table after it takes rows with some columns, and the columns of their files.
 
     New columns and fields go to the end. `widens`: whether a type may become a wider one. RequestError if there is no
     way.

@@ -71,7 +71,7 @@ def gather(
 
 
 def _of_segments(reports: Iterable[SegmentReport]) -> Iterator[Finding]:
-    """Yield the findings in the segments: of a part of a log, nothing can be said about what is between them."""
+    """Yield the findings in the segments: between the segments of a part of a log it finds nothing."""
     for report in reports:
         yield from report.findings
 
@@ -121,7 +121,7 @@ def _folder(task: Task) -> str:
 
 
 def _fold(found: dict[int, SegmentScan], number: int, scan: SegmentScan) -> None:
-    """Keep what a segment says, and merge what its records say into that of the first one: all that has no order."""
+    """Keep the scan of a segment; merge its sample of records, which has no order, into the first one's."""
     first = next(iter(found.values()), None)
     found[number] = scan
     if first is None or first.sample is None or scan.sample is None:
@@ -183,6 +183,6 @@ def _samplings(segments: Sequence[Segment], partitions: int, is_many: bool) -> M
 
 
 def _middle(segments: Sequence[Segment], number: int) -> int:
-    """Return an offset in the middle of a sealed segment; of the last one its first, as its end is not known yet."""
+    """Return an offset in the middle of a sealed segment; for the last one its first, as its end is open."""
     segment = segments[number]
     return segment.base_offset if segment.next_base is None else (segment.base_offset + segment.next_base) // 2

@@ -1,8 +1,7 @@
 """How far groups are behind, in records and in time, the worst first.
 
-Time is the age of the first record that a group has not read: by the partition's newest record, which says how much
-there is to catch up with, and by the report's clock, which says how long it waits. No figure counts a lag that is
-unknown.
+Time is the age of the first record that a group has not read: by the partition's newest record, the amount to catch up
+with; and by the report's clock, the waiting time. No figure counts a lag that is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _Place = tuple[str, int, int]
 
 
 def offset_rows(rows: Sequence[_Row], state: ClusterState, now_ms: int) -> tuple[list[_Row], str]:
-    """Return the offsets of groups, those that wait longest first; and what was not looked at, empty if all was."""
+    """Return the offsets of groups, the longest waiting first; and the number left out, empty if there are none."""
     places = _places(rows)
     unread: dict[_Place, Unread] = {}
     left_bytes = MOST_BYTES
@@ -56,7 +55,7 @@ def _place(row: _Row) -> _Place:
 def _with_lag_in_time(
     row: _Row, unread: Mapping[_Place, Unread], newest: Mapping[tuple[str, int], int | None], now_ms: int
 ) -> _Row:
-    """Return an offset with the time of the first unread record, the lag by it, and why these are not known.
+    """Return an offset with the time of the first unread record, the lag by it, and the reason if there are none.
 
     `lagMs` is from that record to the partition's newest one, `ageMs` to the time of the report.
     """

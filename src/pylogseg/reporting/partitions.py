@@ -140,7 +140,7 @@ _NOT_EXPLAINED = "not explained"
 
 
 def _without_holes(stats: Stats) -> Stats:
-    """Return estimated counts as those of a segment in which no offset is missing: only what is between counts."""
+    """Return estimated counts as if a segment had no missing offset: only gaps between segments count."""
     held = max(0, stats.end_offset - stats.first_offset) if stats.first_offset >= 0 else 0
     return replace(stats, records=held, control_records=0, empty=[], control=[], left_out=0, unlisted=0)
 

@@ -97,7 +97,7 @@ class Samples:
         return self._options.value_as is not None or self._options.registry is not None
 
     def _open_topic(self, topic: str) -> Decoders:
-        """Return what decodes keys and values of a topic, each if a schema is known for it."""
+        """Return the decoders of a topic's keys and values, as far as it has schemas."""
         decoders: dict[str, Any] = {}
         for which in _WHICH:
             decoding = Decoding(columns=(which,), registry=self._schemas)

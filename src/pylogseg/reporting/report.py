@@ -246,7 +246,7 @@ def report(
 
 
 def partitions_to_scan(disk: Disk, choice: PartitionChoice) -> list[Partition]:
-    """Return the partitions whose segments are looked at: live ones, others only if they are named or alone."""
+    """Return the partitions to scan: live ones; stray or deleted ones only if they are named or alone."""
     is_named = disk.is_named or len(disk.partitions) == 1
     return [p for p in disk.partitions if (is_named or not p.state) and choice.has_number(p.partition)]
 

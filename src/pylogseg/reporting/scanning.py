@@ -268,7 +268,7 @@ def _scale(
     row: SegmentRow,
     is_part: bool,
 ) -> None:
-    """Make the counts of some headers those of all; what is missing between them is not known."""
+    """Extrapolate the counts of some headers to all; offsets missing between them stay uncounted."""
     read = max(1, len(rows))
     stats.batches, stats.records = round(float(weights.sum())), int(counts.sum())
     stats.size_bytes = int(sizes.sum()) if is_part else row.size

@@ -16,7 +16,7 @@ _MOST_NOTES = 100
 
 
 class ReportScope:
-    """Counts what was read of the segments, and says what was not."""
+    """Counts the parts of segments that were read, and names the unread ones."""
 
     def __init__(self, options: ReportOptions) -> None:
         mode = "full" if options.full else "headers"
@@ -45,7 +45,7 @@ class ReportScope:
         self.fact.notes = tuple(dict.fromkeys([*self.fact.notes, *map(printable, notes)]))
 
     def finish(self, summary: VerifySummary, aggregated: str) -> ScopeFact:
-        """Say what was checked and what was not."""
+        """Name the checks that were made and the skipped ones."""
         fact, ways = self.fact, self._ways
         fact.segments_with_all_headers, fact.segments_with_some_headers = ways["headers"], ways["some"]
         fact.segments_read_whole, fact.aggregated = ways["all"], aggregated

@@ -1,4 +1,4 @@
-"""Assignors of the server, for groups of the new protocol: who gets which partitions."""
+"""Assignors of the server, for groups of the new protocol: they share out the partitions."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Budget:
         self._granted += more
 
     def close(self) -> None:
-        """Let others have what was taken."""
+        """Give back the bytes that were taken."""
         if self._pool is not None:
             self._pool.give(self._taken)
             self._taken = 0

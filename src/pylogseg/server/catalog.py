@@ -145,7 +145,7 @@ class ServedPartition:
 
     @property
     def size(self) -> int:
-        """Bytes of its segments: those that were listed, or of a log that grows those that are there."""
+        """Bytes of its segments: as listed, or of a log that grows the present ones."""
         log = self._log if self._logs.is_writable else None
         return self.found.size if log is None else sum(segment.size for segment in log.segments)
 
@@ -435,7 +435,7 @@ class Catalog:
     def close_unused(self, before: float) -> int:
         """Close the logs that nobody has asked for since a moment of the monotonic clock; return how many.
 
-        Where clients write, logs stay open: what was written to one is nowhere else.
+        Where clients write, logs stay open: new records may be nowhere else.
         """
         if self.logs.is_writable:
             return 0
@@ -462,7 +462,7 @@ def _made_up(log_dirs: Iterable[str]) -> str:
 
 
 def _unknown_high_watermarks(disk: Disk) -> list[str]:
-    """Return of which partitions in log directories the high watermark is not known, and why."""
+    """Return the partitions in log directories without a high watermark, and the reasons."""
     texts = []
     for log_dir in disk.log_dirs:
         noted = OffsetCheckpoints(log_dir.files, log_dir.path)

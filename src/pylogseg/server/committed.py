@@ -1,4 +1,4 @@
-"""The committed offsets of all groups, those of open transactions too, in memory; whoever uses it has a lock."""
+"""Committed offsets of all groups, and pending ones of open transactions. Callers hold the coordinator's lock."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CommittedOffsets:
         return dict(self.by_group.get(group_id, {}))
 
     def check(self, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, KafkaError]:
-        """Return why offsets cannot be kept, in the place of those that a group has; count those that can."""
+        """Return the errors of offsets that cannot replace a group's offsets; count the others."""
         refused: dict[Place, KafkaError] = {}
         previous = self.by_group.get(group_id, {})
         for place, committed in offsets.items():

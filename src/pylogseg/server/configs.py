@@ -1,4 +1,4 @@
-"""Answers about settings: those of the cluster's metadata, those that are true of this server, and Kafka's defaults."""
+"""Answers about settings: the cluster's metadata, this server's own values, and Kafka's defaults."""
 
 from __future__ import annotations
 

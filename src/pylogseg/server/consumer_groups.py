@@ -1,8 +1,8 @@
 """A group of the new protocol (KIP-848) as a state machine: the server assigns, heartbeats carry everything.
 
-A group has an epoch, which a change of members or subscriptions raises, and a target: who shall have which partitions.
-A member first gives up what the target takes from it, and says so by a heartbeat; then it has the group's epoch, and
-gets what nobody else holds any more. No I/O, no threads, and a clock that the caller has.
+A group has an epoch, which a change of members or subscriptions raises, and a target: the partitions for each member.
+A member first gives up the partitions that the target takes from it, and confirms it by a heartbeat. Then it has the
+group's epoch, and gets partitions that no member holds any more. No I/O, no threads, and a clock that the caller has.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ConsumerGroup:
 
     @property
     def heartbeat_ms(self) -> int:
-        """How often members are told to send one."""
+        """The interval of heartbeats that members get."""
         return int(self.settings().get("consumer.heartbeat.interval.ms", _HEARTBEAT_MS))
 
     # ---- heartbeats ----
@@ -363,7 +363,7 @@ def _check_regex(regex: str | None) -> None:
 
 
 def check_subscription(beat: Beat) -> None:
-    """Refuse a member whose texts are larger than any client sends, which are kept, or whose expression is none."""
+    """Refuse a member with texts larger than any client sends, since they are kept, or with an invalid expression."""
     texts = (beat.member_id, beat.instance_id, beat.rack, beat.regex, *(beat.topics or ()))
     if sum(len(text) for text in texts if text) > MOST_METADATA_BYTES:
         raise KafkaError(

@@ -39,13 +39,13 @@ def broker_setting(name: str) -> str | None:
 
 
 def topic_settings(broker: Mapping[str, str]) -> dict[str, str]:
-    """Return which settings of topics those of a broker stand for."""
+    """Return a broker's settings as settings of topics."""
     names = {of: name for name, of in kafka_table()["SYNONYM"].items()}
     return {names[name]: value for name, value in broker.items() if name in names}
 
 
 def why_invalid(name: str, setting: Setting, value: str) -> str:
-    """Return in Kafka's words why a setting cannot have a value; empty if it can, or if the check is not known here."""
+    """Return in Kafka's words why a setting cannot have a value; empty if it can, or if there is no check here."""
     text, shown = trim(value), value
     why = ""
     if setting.type in _BITS or setting.type == "DOUBLE":

@@ -99,7 +99,7 @@ class GroupCoordinator:
             raise KafkaError(codes.INVALID_SESSION_TIMEOUT)
 
     def in_group(self, group_id: str, work: Callable[[ClassicGroup, float], _T], *, make: bool = False) -> _T:
-        """Do something with a group, which is made if that is wanted; what lasts is noted before anybody hears of it.
+        """Do something with a group, and make it if `make`; lasting changes are noted before any answer.
 
         Raises KafkaError if there is no such group, or no room for one.
         """

@@ -254,7 +254,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: (votes[name], -names[0].index(name)))
 
     def _answer_join(self, member: Member) -> Answer:
-        """Return the answer to a join; only the leader learns who the others are."""
+        """Return the answer to a join; only the leader gets the list of members."""
         protocol = self.protocol or ""
         leads = self.leader == member.id
         return {
@@ -356,7 +356,7 @@ class ClassicGroup:
         return member_id
 
     def abandon(self, now: float, ticket: Ticket) -> None:
-        """Note that nobody waits for an answer: who never learned its id goes, others have a session's time."""
+        """Note that nobody waits for an answer: a member without an id goes, any other has a session's time."""
         for member in list(self.members.values()):
             if ticket is member.joining and not member.asked.member_id and member.asked.instance_id is None:
                 self._remove(now, member)
@@ -380,7 +380,7 @@ class ClassicGroup:
     # ---- time ----
 
     def tick(self, now: float) -> None:
-        """Do what time has brought about: drop members that were silent, end what waited long enough."""
+        """Drop silent members, and end waits that are over."""
         if now >= self.not_before:
             self.not_before = 0.0
         for member_id in [member_id for member_id, until in self.pending.items() if until <= now]:

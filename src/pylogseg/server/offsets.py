@@ -82,7 +82,7 @@ def epoch_ends(call: Call) -> Values:
 def end_of_epoch(served: ServedPartition, epoch: int) -> tuple[int, int]:
     """Return the largest known epoch that is not above one, and where the next begins; -1 and -1 if it is unknown.
 
-    The epoch that this server gives is that of a leader, whose log has it from its end on at least.
+    This server gives a leader's epoch, which begins at the end of its log at the latest.
     """
     log = served.log()
     if epoch == served.leader_epoch:

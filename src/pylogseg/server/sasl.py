@@ -92,7 +92,7 @@ class Users:
     """The users who may connect, each with a password or with the keys that SCRAM keeps of it, in the form of
     `parse_users`.
 
-    By default all mechanisms are allowed for which there is what they need. RequestError if there is no user, a stored
+    By default all mechanisms with credentials are allowed. RequestError if there is no user, a stored
     form is malformed, or a mechanism is unknown or fits no user.
     """
 
@@ -159,9 +159,9 @@ class Users:
         return hmac.compare_digest(credential.stored_key, stored.stored_key)
 
     def salt_of(self, mechanism: str, name: str) -> tuple[bytes, int]:
-        """Return the salt and the iterations that a client is told, after the same work for every name.
+        """Return the salt and the iterations for a client, after the same work for every name.
 
-        A name that is not here is told what one could be told that is.
+        For an unknown name they look like those of a known one.
         """
         credential = self._scram(mechanism, name)
         if credential is not None:

@@ -1,4 +1,4 @@
-"""Logins and rights: TLS, client certificates and passwords, and what is said at the start where these are missing."""
+"""Logins and rights: TLS, client certificates and passwords, and the warnings at the start where these are missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Security:
-    """How clients show who they are, and whether what they read is encrypted; by default neither is asked for.
+    """Authentication of clients, and encryption; by default there is neither.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ class Server:
         return self.catalog.logs.aborted
 
     def warnings(self) -> Iterator[str]:
-        """Yield what whoever starts the server should know: who can read, and what crosses the network unencrypted."""
+        """Yield warnings for the person who starts the server: open access, and unencrypted traffic."""
         if not self.is_open_to_others:
             return
         if self._service.guard.is_open:

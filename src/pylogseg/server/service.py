@@ -85,7 +85,7 @@ class Disconnected(Exception):
 
 
 class Endpoint(NamedTuple):
-    """An address that clients are told."""
+    """An address that clients get."""
 
     host: str
     port: int

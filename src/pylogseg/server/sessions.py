@@ -1,4 +1,4 @@
-"""Sessions of fetches (KIP-227): a client says once what it reads, and then only what changed."""
+"""Sessions of fetches (KIP-227): a client names its partitions once, and then only changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FetchSession:
 
 @dataclass
 class Round:
-    """One fetch: what is read, and what of it is told."""
+    """One fetch: the partitions to read, and the choice of answers to send."""
 
     wanted: list[Wanted] = field(default_factory=list)
     session: FetchSession | None = None

@@ -54,7 +54,7 @@ def need_topics(operation: int, answer: str = "topics", field: str = "name", **m
 
 
 class Api(NamedTuple):
-    """A kind of request: its versions, who answers it, what must be allowed, and how it fails."""
+    """A kind of request: its versions, its handler, the access that it needs, and the form of its errors."""
 
     key: int
     handler: Handler

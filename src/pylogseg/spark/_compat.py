@@ -60,7 +60,7 @@ def check_data_sources() -> None:
 
 
 def cores_of(spark: Any) -> int:
-    """Return the number of cores of a session; 0 if it is not known."""
+    """Return the number of cores of a session; 0 if Spark does not tell."""
     if is_connect(spark):  # it has no context, but a range has as many partitions
         from pyspark.sql.functions import spark_partition_id
 

@@ -1,4 +1,4 @@
-"""Arguments of jobs: those of the functions that a job calls, of which it takes out its own."""
+"""Arguments of jobs: a job passes on the arguments of the functions that it calls, and takes out its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROGRESS = inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, defaul
 
 
 def takes(*functions: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[F], F]:
-    """Show the keywords of functions, and `progress`, as those of a job that hands them on, and refuse all others.
+    """Give a job the keywords of the functions that it calls, and `progress`; refuse all other keywords.
 
     Where the job has ``*choice``, it takes `topic` and `partition`, by their places or names.
     """

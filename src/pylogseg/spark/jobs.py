@@ -235,7 +235,7 @@ def export(
     out_storage_options: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Any:
-    """Write records as files ``OUT/topic=NAME/date=YYYY-MM-DD/...``, which Spark and others read as one table.
+    """Write records as files ``OUT/topic=NAME/date=YYYY-MM-DD/...``, which Spark and other engines read as one table.
 
     A task handles whole segments, with ``on_corrupt="stop"`` whole partitions. The names of its files are derived from
     them, so another attempt or run replaces the files. A run skips segments that did not change since an earlier run,

@@ -1,4 +1,4 @@
-"""Plan the tasks of a read: which ranges of which segments each task reads; see `pylogseg.reading.ranges`."""
+"""Plan the tasks of a read: the ranges of segments of each task; see `pylogseg.reading.ranges`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(paths: str | Sequence[str], options: SourceOptions | None = None, *, co
     -------
     list of tuple of Range
         Small segments are packed into one task, large ones are split. With ``onCorrupt=stop`` each partition is one
-        task, because its end is not known in advance.
+        task, because a gap may end it at any offset.
 
     Raises
     ------

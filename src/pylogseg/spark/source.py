@@ -135,7 +135,7 @@ class PylogsegSource(DataSource):
 
 
 def _of_both(given: Any) -> dict[str, str]:
-    """Select the options that batch and stream share: Spark asks for a schema before it is known which it is."""
+    """Select the options that batch and stream share: Spark asks for a schema before it asks for a reader or writer."""
     return {name: value for name, value in given.items() if not name.lower().startswith(_OF_ONE)}
 
 

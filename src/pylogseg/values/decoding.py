@@ -1,4 +1,4 @@
-"""Bytes of records as typed columns: which schema they are read by, and what becomes of those that do not decode."""
+"""Bytes of records as typed columns: the choice of the schema, and of an answer to bytes that do not decode."""
 
 from __future__ import annotations
 
@@ -299,9 +299,9 @@ class TypedBatches:
         return TypedBatches(self.decoders, self.on_undecoded, tuple(names))
 
     def of(self, columns: Sequence[str]) -> TypedBatches:
-        """Return what makes some columns of its schema: only what they come from is read and decoded.
+        """Return the batches of some columns: reads and decodes only the columns that these come from.
 
-        Where what does not decode is left out, all is decoded, whatever the columns are.
+        To leave out a record that does not decode, it decodes all columns.
         """
         wanted = {self.source_of(name) for name in columns}
         wanted |= {*self.decoders} if self.on_undecoded == "skip" else set()
@@ -584,7 +584,7 @@ def decode_column(
 def column_decoder(
     schema: SchemaChoice, registry: str | os.PathLike[str] | Schemas | None = None, **options: Any
 ) -> Decoder:
-    """Return what decodes columns of values by a schema; arguments are those of `decode_column`, and ``form``."""
+    """Return a decoder of columns by a schema; arguments are those of `decode_column`, and ``form``."""
     decoding = Decoding(schema=schema, registry=registry, **options)
     schemas = registry if isinstance(registry, Schemas) else Schemas() if registry is None else Schemas.open(registry)
     return Decoder(schemas, chosen_schema(schemas, schema, decoding.context), decoding, "value", decoding.message)

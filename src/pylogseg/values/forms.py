@@ -67,7 +67,7 @@ def cut_rows(array: pa.Array, form: Form) -> npt.NDArray[np.bool_]:
 
 
 def rows_with(array: pa.Array, is_odd: Callable[[pa.Array], Any]) -> npt.NDArray[np.bool_]:
-    """Return which values have a part for which `is_odd`, given all parts of one type, is true."""
+    """Return a mask of the values with an odd part; `is_odd` gets all parts of one type."""
     kind, rows = array.type, np.zeros(len(array), np.bool_)
     if pa.types.is_struct(kind):
         for number in range(kind.num_fields):

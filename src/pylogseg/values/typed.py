@@ -34,7 +34,7 @@ _PIECE = 1 << 16
 
 
 def _type(column: TypedColumn, fields: list[pa.Field]) -> pa.DataType:
-    """The Arrow type of a column; `fields` are those of what is in it."""
+    """The Arrow type of a column; `fields` are its members."""
     if column.type == "struct":
         return pa.struct(fields)
     if column.type == "list":

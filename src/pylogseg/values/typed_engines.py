@@ -185,7 +185,7 @@ class ProtobufEngine:
         self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],
         size: npt.NDArray[np.int32], entry: Entries,
     ) -> npt.NDArray[np.intp]:  # fmt: skip
-        """Read the message by which Apicurio names that of a value, and go on behind it; returns the other rows."""
+        """Read Apicurio's name of the message in front of each value; returns the rows without one."""
         head = _first_bytes(framed, rows, 3)
         is_alike = (head[:, 1] == _REF_NAME) & (head[:, 2] == head[:, 0] - 2)
         left = rows[is_alike]

@@ -79,7 +79,7 @@ class JsonEngine:
     def _decode_rows(
         self, framed: Framed, status: npt.NDArray[np.uint8]
     ) -> tuple[pa.Array, npt.NDArray[np.bool_], dict[int, str]]:
-        """Return the array, which values a kernel made, and what is wrong with others; doubles are the nearest ones."""
+        """Return the array, a mask of the values from the kernel, and reasons by row; doubles are the nearest ones."""
         quick, taken = self._columns.decode(framed, status) or (None, np.zeros(len(status), np.bool_))
         count = int(np.count_nonzero(taken))
         if quick is not None and count == np.count_nonzero(status == 0):
@@ -97,7 +97,7 @@ class JsonEngine:
         return both.take(pa.array(places, mask=places < 0)), taken, reasons
 
     def _by_lines(self, framed: Framed, status: npt.NDArray[np.uint8]) -> tuple[pa.Array, npt.NDArray[np.intp]]:
-        """Decode the values whose status is 0 as lines: the array of those that do, and which they are."""
+        """Decode the values whose status is 0 as lines: returns the array of the decoded ones, and their rows."""
         ends = np.empty(len(status) + 1, np.int64)
         block: Any = _json.lines(framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends)
         named = self._columns.parts

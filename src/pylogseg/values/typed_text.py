@@ -1,4 +1,4 @@
-"""Records whose keys and values are the JSON of what they were decoded to."""
+"""Records with decoded keys and values as JSON."""
 
 from __future__ import annotations
 

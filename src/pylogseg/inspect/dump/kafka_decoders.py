@@ -173,7 +173,7 @@ _BY_OPTION: dict[str, Decoder] = {
 
 
 def texts_of(options: KafkaOptions, columns: RecordColumns, decoder: Decoder) -> tuple[Texts, KafkaFailure | None]:
-    """Return what stands behind the metadata of records, and what ends the dump behind them."""
+    """Return the texts behind the metadata of records, and the failure that ends the dump, if any."""
     from pylogseg.values.internal.message_text import coordinator_texts, dump_texts, join_texts, text_array, with_texts
 
     topic = _COORDINATORS.get(options.decoder or "")

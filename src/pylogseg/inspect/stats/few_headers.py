@@ -115,7 +115,7 @@ def _from_entry(segment: Segment, view: FileView, offset: int | None) -> list[Ba
 
 
 def _entries(segment: Segment, kind: FileKind, layout: str) -> list[tuple[int, int]]:
-    """Return the entries of an index, which ascend; of a large one the last, and what `_from_entry` needs of it."""
+    """Return the ascending entries of an index; of a large one only the entries that `_from_entry` needs."""
     data, entry = segment.companion(kind) or b"", struct.Struct(layout)
     if len(data) % entry.size or len(data) > _MOST * entry.size:
         raise _OddError

@@ -134,7 +134,7 @@ class Unit(NamedTuple):
 def units_of(disk: Disk, partitions: Iterable[Partition], notes: list[str] | None = None) -> list[Unit]:
     """Return the readable partitions and the single files of a disk.
 
-    `notes` gets what is not known since a checkpoint cannot be read; without it that is an error.
+    `notes` gets the errors of unreadable checkpoints; without `notes` they are raised.
     """
     cleaned, compacted = _read_cleaned(disk, notes), _list_compacted(disk, notes)
     units = [

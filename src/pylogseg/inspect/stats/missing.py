@@ -106,7 +106,7 @@ class MissingOffsets:
         return missing, sorted(ranges, key=lambda each: each.first_offset), self._unlisted
 
     def _close_open(self, follows: int | None) -> None:
-        """List the missing ranges of the open segments, now that the offset after them is known."""
+        """List the missing ranges of the open segments, up to the offset after them."""
         damaged = [pair for stats in self._open for pair in _list_damage(stats.gaps, follows)]
         self._lost += sum(end - first for first, end, reason in damaged if reason == _DAMAGE)
         self._unread += sum(end - first for first, end, reason in damaged if reason == _UNREAD)

@@ -37,7 +37,7 @@ _WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value, DENIED)
 )
 @dataclass
 class VerifySummary(Outcome):
-    """Counts of what was checked, and a list of what was not."""
+    """Counts of the checks, and a list of the skipped ones."""
 
     level: Level
     log_dirs: int = 0
@@ -80,7 +80,7 @@ class VerifySummary(Outcome):
         return ", ".join([damage, *more])
 
     def lines(self) -> Iterator[str]:
-        """Yield what was checked, and what was not, then the sums."""
+        """Yield the checks, the skipped ones, then the sums."""
         yield f"checked: {CHECKED[self.level]}"
         if self.explained_gaps:
             yield f"explained: {count_text(self.explained_gaps, 'gap')} between offsets, by compaction"
@@ -111,7 +111,7 @@ class VerifySummary(Outcome):
 
 
 def exit_code_of(damaged: int, unread: int, unknown: int) -> int:
-    """Return 1 if there is damage, else 2 if something was not looked at, or is not known to be damage or not."""
+    """Return 1 if there is damage, else 2 if something was not looked at, or may be damage."""
     return 1 if damaged else 2 if unread or unknown else 0
 
 
@@ -148,10 +148,10 @@ def verify(
 ) -> Iterator[Finding]:
     """Check a disk, or some of its partitions (else all live ones).
 
-    Findings come segment by segment in the order of the disk, then those of its partition; those of log directories at
-    the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
-    `limit_bytes` are not checked; for `choice` see `findings_of`. A tier is compared with
-    `__remote_log_metadata` where `remote_metadata` has it; RequestError if there is nothing to compare.
+    Findings come segment by segment in the order of the disk, then the findings of its partition; log directories come
+    at the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
+    `limit_bytes` are not checked; for `choice` see `findings_of`. A tier is compared with `__remote_log_metadata` where
+    `remote_metadata` has it; RequestError if there is nothing to compare.
     """
     chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
 
@@ -255,7 +255,7 @@ def _partition_findings(
 
 
 def _is_deleted_by_time(part: Partition, cluster: ClusterMetadata) -> bool:
-    """Check whether it is known that retention deletes records of a topic by their time, and no cleaner was there."""
+    """Check whether settings show that retention deletes records of a topic by their time, and no cleaner was there."""
     fields = cluster.fields_of_topic(part.topic)
     if fields is None:
         return False

@@ -1,4 +1,4 @@
-"""Check of a partition's leader epochs against its batches, which say in whose time each of them was written.
+"""Check of a partition's leader epochs against its batches, which have the epoch of the leader that wrote them.
 
 A broker takes the file as it is when it was stopped in order. Followers truncate by it, elections go by it, and a merge
 of disks compares it. The file may have more than the batches: leaders that wrote nothing, and batches that a cleaner

@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """The offsets concerned, half-open; the first one alone, or 0, where no more is known."""
+        """The offsets concerned, half-open: only the first one, or 0, without a last one."""
         first = self.offset or 0
         return first, first + 1 if self.last_offset is None else self.last_offset + 1
 
@@ -75,7 +75,7 @@ class Finding(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """True if it is not known if something is wrong: what is here fits both."""
+        """True if these files cannot show whether records are lost."""
         return self.kind in _UNKNOWN
 
     @property

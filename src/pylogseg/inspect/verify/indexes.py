@@ -165,8 +165,8 @@ class OffsetIndexCheck:
 class TimeIndexCheck:
     """Checks that each entry of a time index has the greatest timestamp so far, and the offset of its batch.
 
-    No record before that batch may be as late, since lookups by time begin there. Nothing else is known of a batch that
-    compaction removed or emptied, and of one of magic 0: 0.10 brokers index the times that its conversion drops.
+    No record before that batch may be as late, since lookups by time begin there. The log does not show the time of a
+    batch that compaction removed or emptied, or of magic 0: 0.10 brokers index the times that its conversion drops.
     """
 
     def __init__(self, index: TimeIndex, findings: list[Finding], *, is_ended: bool) -> None:
@@ -216,7 +216,7 @@ class TimeIndexCheck:
         self._findings.append(Finding(self._index.path, "time-index", True, reason, slot * 12, offset))
 
     def gap(self, gap: Gap) -> None:
-        """Note a gap: its timestamps are not known."""
+        """Note a gap: no one can read its timestamps."""
         self._unreadable = True
 
     def finish(self, next_offset: int) -> list[Finding]:
@@ -287,7 +287,7 @@ class TransactionCheck:
             self._ended[producer] = offset
 
     def gap(self, gap: Gap) -> None:
-        """Note a gap: its markers are not known."""
+        """Note a gap: no one can read its markers."""
         self._gap = True
 
     def finish(self, report: SegmentReport) -> None:

@@ -65,7 +65,7 @@ def lacking(
     with_unknown: bool = False,
     around: Around | None = None,
 ) -> list[Finding]:
-    """Return what is missing of a disk, or of some partitions (else all live ones), or may be: see `filter_damage`.
+    """Return the gaps of a disk, or of some partitions (else all live ones), and possible ones: see `filter_damage`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
     partitions are looked for only in log directories, where `choice` selects them. The only damage that it names is a
@@ -95,7 +95,7 @@ def lacking_in(
     whole: bool = True,
     how: Look = Look.HEADERS,
 ) -> list[Finding]:
-    """Return what is known to be missing of folders in log directories of this machine, as from `chosen_in`.
+    """Return the certain gaps of folders in log directories of this machine, as from `chosen_in`.
 
     With `whole`, partitions that are not there at all are looked for where a log directory was given.
     """
@@ -124,7 +124,7 @@ def lacking_for(
     *,
     jobs: int = 1,
 ) -> list[Finding]:
-    """Return what is known to be missing of what readers are to read: ranges of offsets, and of times."""
+    """Return the certain gaps in the ranges of offsets, and of times, that readers are to read."""
     ranges: dict[str, tuple[int, int]] = {}
     for reader in readers:
         until = reader.selection.until
@@ -165,12 +165,12 @@ def texts_of(found: Sequence[Finding]) -> list[str]:
 
 
 def filter_damage(found: Sequence[Finding]) -> list[Finding]:
-    """Return what is known to be missing; what a leader's cleaner may have removed is named, and no reason to stop."""
+    """Return only certain gaps: records that a leader's cleaner may have removed are no reason to stop."""
     return [finding for finding in found if finding.is_damage]
 
 
 def refuse(damage: Sequence[Finding]) -> None:
-    """Raise IncompleteError if something is known to be missing."""
+    """Raise IncompleteError if there are certain gaps."""
     damage = filter_damage(damage)
     if damage:
         lines = texts_of(damage)

@@ -379,7 +379,7 @@ def _indexes_of(segment: Segment) -> list[OtherFile]:
 def _orphan(
     partition: Partition, reports: Sequence[SegmentReport], base: int, others: Sequence[OtherFile], is_deleted: bool
 ) -> tuple[str, int | None]:
-    """Return the reason, and the last offset that is known to be lost."""
+    """Return the reason, and the last offset that is certainly lost."""
     is_empty = any(report.base_offset == base for report in reports)
     plain = "an index whose segment is empty" if is_empty else "an index without its segment"
     if is_deleted or partition.state:

@@ -43,7 +43,7 @@ class LogDirOwner(NamedTuple):
 
     @property
     def is_kraft(self) -> bool:
-        """True if the directory is known to be that of a broker of a KRaft cluster."""
+        """True if its files show that a broker of a KRaft cluster owns the directory."""
         return self.has_metadata or (self.meta is not None and self.meta.version == 1)
 
 

@@ -152,7 +152,7 @@ def check_continuity(
 
 
 def _cuts(partition: Partition) -> Generator[Finding, None, list[Cut]]:
-    """Return what commands have cut out on purpose; yield why that is not known."""
+    """Return the ranges that commands have cut out on purpose; yield a finding if their note cannot be read."""
     for other in partition.others:
         if other.name.kind is FileKind.CUTS and other.name.is_live:
             try:
@@ -173,7 +173,7 @@ def _cut_out(gap: Missing, cut: Cut) -> Finding:
 
 
 def _never_compacted(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
-    """Check whether it is known of a log without a sign of compaction that its topic never was compacted.
+    """Check whether the settings show that a log without a sign of compaction never was compacted.
 
     Checkpoints that name no cleaner do not tell alone: a follower of ZooKeeper's time may have copied a compacted log.
     """
@@ -196,7 +196,7 @@ def _is_keyless(partition: Partition) -> bool:
 
 
 def _is_policy_known(partition: Partition, cluster: ClusterMetadata | None) -> bool:
-    """Check whether the cleanup policy is known; a partition's own files do not show it."""
+    """Check whether there is a cleanup policy; a partition's own files do not show it."""
     return cluster is not None and partition.topic in cluster.topic_ids
 
 
@@ -219,7 +219,7 @@ def check_swaps(
     cluster: ClusterMetadata | None,
     level: Level = Level.HEADERS,
 ) -> Iterator[Finding]:
-    """Check the `.swap` segments with which a load replaces others."""
+    """Check the `.swap` segments that replace segments at a load."""
     swaps = []
     for segment in partition.segments:
         if segment.is_swapped_in:

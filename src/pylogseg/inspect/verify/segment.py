@@ -184,7 +184,7 @@ class SegmentCheck(Visitor):
         return 0
 
     def finish(self, end_position: int) -> None:
-        """Conclude: what is known only at the end of the segment."""
+        """Conclude with the checks that need the end of the segment."""
         report = self._report
         report.next_offset, report.end_position = self._next, end_position
         if report.first_offset < 0:

@@ -56,7 +56,7 @@ class SegmentReport:
 
     @property
     def is_end_known(self) -> bool:
-        """True if the segment ends at `next_offset`: after damage, nothing is known."""
+        """True if the segment ends at `next_offset`: after damage, nobody knows."""
         return self.end_position >= 0 and (self.end_gap is None or not self.end_gap.is_damage)
 
     @property

@@ -27,7 +27,7 @@ def check_start(
 ) -> Iterator[Finding]:
     """Check for files and folders that a broker would refuse or disown, and topic ids where `asked`.
 
-    Log directories of several brokers are told apart by cluster and node in `meta.properties`; `clusters` has the
+    Cluster and node in `meta.properties` tell the log directories of several brokers apart; `clusters` has the
     metadata by their paths.
     """
     everyone = [owner_of(log_dir) for log_dir in log_dirs]

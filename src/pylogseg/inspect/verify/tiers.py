@@ -94,7 +94,7 @@ def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment |
 
 
 def _name_holder(copies: LogCopies, finding: Finding, name: str, end: int) -> Finding:
-    """Return a finding with whoever else has all of its offsets intact."""
+    """Return a finding with the name of another copy that has all of its offsets intact."""
     first = finding.offset
     if not copies.are_there or first is None or end <= first:
         return finding
@@ -110,7 +110,7 @@ def _name_holder(copies: LogCopies, finding: Finding, name: str, end: int) -> Fi
 
 
 def check_uploads(part: Partition, reports: Sequence[SegmentReport], level: Level) -> Iterator[Finding]:
-    """Compare what the manifests of a partition's segments say with what the segments have."""
+    """Compare the manifests of a partition's segments with the segments."""
     for number, report in enumerate(reports):
         uploaded = slice_of(part, number)
         if uploaded is None or isinstance(uploaded.upload, BrokenUpload):

@@ -88,7 +88,7 @@ class AclRights:
             raise KafkaError(codes.TOPIC_AUTHORIZATION_FAILED)
 
     def topics_that_may_be_described(self, call: Call) -> Callable[[str], bool]:
-        """Return a check of topics' names for this client, which keeps nothing else of the request."""
+        """Return a check of topics' names for this client, without a reference to the request."""
         authorizer, who = self._authorizer, Who(call.principal, call.host)
         return lambda topic: authorizer.allows(who, acls.DESCRIBE, TOPIC, topic)
 

@@ -46,7 +46,7 @@ _LEAST_BATCHES = 3
 
 @dataclass
 class KeptTopic:
-    """A topic; its id is 22 characters. `epochs` are leader epochs of partitions, 0 where nothing is said."""
+    """A topic; its id is 22 characters. `epochs` are leader epochs of partitions, 0 by default."""
 
     name: str
     topic_id: str

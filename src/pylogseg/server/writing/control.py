@@ -74,7 +74,7 @@ class RequestFilter(NamedTuple):
         return any(map(self.chooser(call, lists), call.values[lists[0].request] or ()))
 
     def chooser(self, call: Call, lists: tuple[Rows, ...]) -> Callable[[Any], bool]:
-        """Return what tells whether a row of a topic, or its name, holds what is meant."""
+        """Return a predicate for a row of a topic, or its name."""
 
         def is_meant(row: Any) -> bool:
             name = row if isinstance(row, str) else _name_of(row)
@@ -286,7 +286,7 @@ def _with_names(values: Values, call: Call) -> Values:
 
 
 def _size_of(value: Any) -> int:
-    """Return what the fields of a request take of memory; names of fields are those of the schema."""
+    """Return the bytes of memory that the fields of a request take, without their names."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return sys.getsizeof(value) + sum(map(_size_of, inner))
 

@@ -100,7 +100,7 @@ class DirectoryLogs:
     # ---- what is there ----
 
     def _read(self) -> BootstrapContents:
-        """Return what was kept; of a new directory what each begins with."""
+        """Return the kept contents; for a new directory the first ones."""
         path = os.path.join(self.home, FILE)
         if not os.path.exists(path):
             return BootstrapContents(dynamic={of: dict(settings) for of, settings in NEW.items()})
@@ -181,7 +181,7 @@ class DirectoryLogs:
             raise KafkaError(codes.POLICY_VIOLATION, text)
 
     def note(self, topics: Topics, shown: Mapping[str, Topic]) -> None:
-        """Write which topics there are from now on, and all else that is no record."""
+        """Write the list of topics, and all other state without records."""
         kept = {
             name: KeptTopic(
                 topic.name,
@@ -285,7 +285,7 @@ def _adopt(topics: Topics, store: DirectoryLogs) -> None:
 
 
 def _keep_for_ever(catalog: Catalog, topics: Sequence[Topic]) -> None:
-    """Let nothing of logs be deleted that others wrote, by settings that are not known here."""
+    """Keep all records of logs from other brokers, since this one does not have the settings."""
     for topic in topics:
         topic.settings = {"retention.ms": "-1"}
     if topics:

@@ -154,7 +154,7 @@ class OffsetsJournal(_TopicJournal):
         self._of = topics.catalog if of is None else of
 
     def close(self) -> None:
-        """Close the topics that are there to keep offsets alone; what fails is logged, as whoever stops only read."""
+        """Close the topics that only keep offsets; log an error, since the caller that stops only read."""
         if self._of is self._catalog:
             return
         try:

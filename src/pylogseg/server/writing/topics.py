@@ -121,7 +121,7 @@ class Topics:
         return {**defaults, **own}
 
     def set_dynamic(self, of: tuple[int, str], settings: Mapping[str, str], *, dry: bool = False) -> None:
-        """Change the settings of a broker, a group, or what clients report; those of a broker count for all topics."""
+        """Change the settings of a broker, a group, or client metrics; a broker's count for all topics."""
         with self._changing:
             self.store.check_changeable()
             if dry:
@@ -173,7 +173,7 @@ class Topics:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Let topics come into being at the end of a ``with``, noted all at once: else each is written with all others.
+        """Create topics at the end of a ``with``, with one note for all of them.
 
         Raises KafkaError if that fails.
         """
@@ -320,7 +320,7 @@ class Topics:
 
 
 def _alike(name: str) -> str:
-    """Return what two names may not have in common, as those of metrics would."""
+    """Return the part that two names may not share, because Kafka's metrics would collide."""
     return name.replace(".", "_")
 
 

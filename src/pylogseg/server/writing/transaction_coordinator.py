@@ -208,7 +208,7 @@ class TransactionCoordinator:
     # ---- time ----
 
     def tick(self) -> None:
-        """Abort what has been open for too long, end what could not be ended, and forget what nobody uses."""
+        """Abort transactions that were open for too long, retry failed ends, and forget unused ids."""
         with self._changed:
             now_ms = self._now_ms()
             for txn in list(self._transactions.values()):

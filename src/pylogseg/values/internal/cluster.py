@@ -106,7 +106,7 @@ class ClusterMetadata:
         )
 
     def is_only_replica(self, topic: str, partition: int) -> bool:
-        """Check whether a partition is known to have one replica: then all of its log is committed."""
+        """Check whether the metadata shows a single replica of a partition: then all of its log is committed."""
         return len(self.replicas.get((self.topic_ids.get(topic, ""), partition), ())) == 1
 
     def of_topic(self, topic: str) -> dict[str, str]:
@@ -116,7 +116,7 @@ class ClusterMetadata:
     def fields_of_topic(self, topic: str) -> dict[str, str] | None:
         """Return the settings of a topic for `LogConfig.with_changes`; None for an unknown topic.
 
-        Internal topics are known without any metadata. Settings of a Kafka that is newer than this package are left
+        Internal topics have it without any metadata. Settings of a Kafka that is newer than this package are left
         out, and so are `refused_settings`.
         """
         if topic not in self.topic_ids and topic not in INTERNAL_TOPICS:
@@ -176,7 +176,7 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
 
 
 def fallbacks_of(clusters: Mapping[str, ClusterMetadata]) -> list[str]:
-    """Return which snapshots of the metadata were not whole, and what counts instead."""
+    """Return the metadata snapshots that were not whole, and the file read instead of each."""
     return list(dict.fromkeys(note for metadata in clusters.values() for note in metadata.notes))
 
 

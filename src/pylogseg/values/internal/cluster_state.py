@@ -67,7 +67,7 @@ class ClusterState:
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what makes it again, in another process: it reads what it is asked for there."""
+        """Return a function that makes it again in another process, which reads only the tables it needs."""
         return type(self), (self._disk, self._cut_off, self._show_secrets)
 
     def __repr__(self) -> str:

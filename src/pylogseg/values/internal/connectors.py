@@ -1,4 +1,4 @@
-"""Connectors of Kafka Connect, from its three topics, which are found by what is in them: their names are settings."""
+"""Connectors of Kafka Connect, from its three topics. Their names are settings, so records identify them."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class Image:
                 self.offset = int(columns.offset[-1]) + 1
 
     def _apply_columns(self, columns: RecordColumns, path: str) -> None:
-        """Apply records; those that can be are decoded all at once, the others one by one."""
+        """Apply records; decodes records of one type at once, and one by one if some of them fail."""
         control = columns.batches.is_control[columns.batch]
         head = heads(columns.value_place, columns.value_size, columns.sources, framed=True)
         number = np.where(control, -1, head.number)

@@ -1,8 +1,8 @@
 """Committed offsets on another cluster's copy of a topic, found by the records themselves.
 
 A mirrored topic has the same records in the same order, under other offsets: markers of transactions have none there,
-and the copy began later. An offset is that of the record which a group reads next; where the copy has this record, the
-group goes on with it. Where it does not have it (yet), the group goes on behind the record that it read last.
+and the copy began later. An offset names the record that a group reads next; if the copy has this record, the group
+goes on with it. Where it does not have it (yet), the group goes on behind the record that it read last.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32
 
 
 def with_payloads(columns: RecordColumns, which: str, texts: pa.Array) -> RecordColumns:
-    """Return columns with others as keys or values, in a source behind the others; a null leaves a payload as it is."""
+    """Return columns with these texts as keys or values, in one more source; a null leaves a payload as it is."""
     start, sizes, source = spans(texts)
     there = sizes >= 0
     place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")

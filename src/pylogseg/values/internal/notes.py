@@ -6,7 +6,7 @@ from pylogseg.values.internal.message_arrays import TypedRecords
 
 
 class Notes(list[str]):
-    """The skipped parts, each once; `damage` is that of it which is damage or could not be read.
+    """The skipped parts, each once; `damage` has the notes about damage and about files that could not be read.
 
     `has_left_out` if a newer Kafka wrote some of it.
     """

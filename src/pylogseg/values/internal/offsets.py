@@ -82,7 +82,7 @@ class PartitionEnds:
 def offsets_table(records: GroupRecords, topic_ids: Mapping[str, str] | None, ends: PartitionEnds) -> pa.Table:
     """Return a row for each group and partition with a committed offset, or one that is pending.
 
-    Without the topic ids, which the cluster's metadata has, no row is known to be stale.
+    Without the topic ids of the cluster's metadata, no row counts as stale.
     """
     parts = [_unify_columns(records.tables[number]) for number in (0, 1) if number in records.tables]
     table = pa.concat_tables(parts) if parts else _SCHEMA.empty_table().select(_COMMITTED)

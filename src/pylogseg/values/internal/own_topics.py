@@ -29,7 +29,7 @@ from pylogseg.values.schemas.topic import TOPIC
 class MessageColumn:
     """Decodes keys or values of a topic that a broker or controller writes; `decode` also takes the columns in `needs`.
 
-    With `counts_rest`, bytes and fields that a newer Kafka wrote behind the known ones are told as an error.
+    With `counts_rest`, bytes and fields that a newer Kafka wrote behind the known ones make an error.
     """
 
     def __init__(self, topic: str, which: str, show_secrets: bool, counts_rest: bool, form: Form | None = None) -> None:
@@ -131,7 +131,7 @@ class MessageColumn:
 
 
 def _scatter(array: pa.Array, rows: npt.NDArray[np.intp], count: int) -> pa.Array:
-    """The items of an array in their rows among others, which are null."""
+    """Put the items of an array into their rows; all other rows are null."""
     if len(rows) == count:
         return array
     places = np.full(count, -1)

@@ -1,4 +1,4 @@
-"""Segments in remote storage, from ``__remote_log_metadata``: which there are, and in what state (KIP-405)."""
+"""Segments in remote storage, from ``__remote_log_metadata``: their list, and the state of each (KIP-405)."""
 
 from __future__ import annotations
 

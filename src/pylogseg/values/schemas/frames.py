@@ -29,7 +29,7 @@ _INFLATED_PART = 3
 class Named(NamedTuple):
     """How a value names its schema: by its ``id``, ``guid`` or ``fingerprint``; ``given`` is the caller's.
 
-    `form` is whose frame it is, where that says how what follows is written: ``confluent``, ``apicurio`` or nothing.
+    `form` is the maker of the frame, if the bytes behind it depend on that: ``confluent``, ``apicurio`` or nothing.
     """
 
     kind: str

@@ -1,7 +1,6 @@
 """Programs for the kernel of Protobuf: columns of a message, and the tables that fill them.
 
-Numbers of fields say what is what, so every version of a message is read by the reader's schema; fields that it does
-not have are ignored.
+Fields have numbers, so the reader's schema reads every version of a message and ignores fields that it does not have.
 """
 
 from __future__ import annotations

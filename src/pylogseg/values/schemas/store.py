@@ -247,7 +247,7 @@ class Schemas:
         return f"no schema {number}{hint}"
 
     def references(self, schema: Schema) -> dict[str, Schema]:
-        """Return what a schema's text refers to, and what that refers to, by the names that the texts use.
+        """Return the schemas to which a text refers, directly or not, by the names in the texts.
 
         Parameters
         ----------
