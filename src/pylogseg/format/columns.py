@@ -186,7 +186,7 @@ def spark_ddl(columns: Iterable[TableColumn]) -> str:
 
 
 def _spark_type(column: TableColumn) -> str:
-    fields = ", ".join(f"`{each.name}`: {_spark_type(each)}" for each in column.fields)
+    fields = ", ".join(f"`{inner.name}`: {_spark_type(inner)}" for inner in column.fields)
     return _SPARK_TYPES[column.type].format(f"struct<{fields}>")
 
 
@@ -197,5 +197,5 @@ def markdown(columns: Iterable[TableColumn]) -> str:
 
 def _meaning(column: TableColumn) -> str:
     unit = f" ({column.unit})" if column.unit else ""
-    fields = ", ".join(f"`{each.name}`" for each in column.fields)
+    fields = ", ".join(f"`{inner.name}`" for inner in column.fields)
     return f"{column.meaning}{unit}{': ' if fields else ''}{fields}"

@@ -49,8 +49,8 @@ def decode_control_key(key: Any, path: str = "<control record>", position: int =
     version, number = CONTROL_KEY.struct.unpack_from(view)
     if version < 0:
         raise CorruptionError(path, position, f"control record key of version {version}")
-    known = ControlKind.ABORT <= number <= ControlKind.KRAFT_VOTERS
-    return ControlKey(ControlKind(number) if known else ControlKind.UNKNOWN, version, number)
+    is_defined = ControlKind.ABORT <= number <= ControlKind.KRAFT_VOTERS
+    return ControlKey(ControlKind(number) if is_defined else ControlKind.UNKNOWN, version, number)
 
 
 def encode_marker(kind: ControlKind, coordinator_epoch: int, version: int = 0) -> tuple[bytes, bytes]:

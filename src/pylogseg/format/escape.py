@@ -44,8 +44,8 @@ def printable_line(text: str) -> str:
     return printable(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
-def _escaped_surrogate(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped_surrogate(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code & 0xFF:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 

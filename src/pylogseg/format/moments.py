@@ -20,8 +20,8 @@ def ms_of(moment: datetime.datetime) -> int:
 
 def first_ms(moment: datetime.datetime) -> int:
     """Return the first millisecond that is not before a time: an end of a range of records; errors as of `ms_of`."""
-    found = ms_of(moment)
-    return found if moment <= _EPOCH + datetime.timedelta(milliseconds=found) else found + 1
+    time_ms = ms_of(moment)
+    return time_ms if moment <= _EPOCH + datetime.timedelta(milliseconds=time_ms) else time_ms + 1
 
 
 def iso_text(timestamp_ms: int) -> str:

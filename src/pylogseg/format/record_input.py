@@ -116,14 +116,14 @@ def _payload(payload: Any) -> bytes | None:
 
 def _pairs(headers: Any) -> list[tuple[bytes, bytes | None]]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    found = []
+    encoded = []
     for name, value in pairs:
         if name is None:
             raise ValueError("a header has no name")
         # Readers give names that are not UTF-8 with surrogates; here they turn into their bytes again.
         key = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else _payload(name)
-        found.append((key or b"", _payload(value)))
-    return found
+        encoded.append((key or b"", _payload(value)))
+    return encoded
 
 
 def _spans(sizes: list[int]) -> tuple[Any, Any]:
@@ -144,10 +144,10 @@ def _longs(values: list[int], what: str) -> Any:
 
 
 def _offsets(offsets: list[Any]) -> Any:
-    given = sum(offset is not None for offset in offsets)
-    if given == 0:
+    count = sum(offset is not None for offset in offsets)
+    if count == 0:
         return None
-    if given != len(offsets):
+    if count != len(offsets):
         lacking = next(i for i, offset in enumerate(offsets) if offset is None)
         raise RequestError(f"record {lacking}: it has no offset, others have: give base_offset to number them again")
     return _longs(offsets, "offset")

@@ -158,21 +158,21 @@ class RecordColumns:
     def of_batches(self, batches: BatchTable) -> RecordColumns:
         """Return the records of some of the batches, as `take` does."""
         is_kept = np.isin(self.batches.rows["position"], batches.rows["position"])
-        found = self.take(is_kept[self.batch])
-        return replace(found, batch=(np.cumsum(is_kept, dtype=np.int32) - 1)[found.batch], batches=batches)
+        taken = self.take(is_kept[self.batch])
+        return replace(taken, batch=(np.cumsum(is_kept, dtype=np.int32) - 1)[taken.batch], batches=batches)
 
     def tally(self) -> Tally:
         """Properties of all records; cached."""
         if self.counted is None:
-            found = Tally(
+            tally = Tally(
                 int(self.offset.min(initial=_NO_RECORDS.lowest_offset)),
                 int(self.offset.max(initial=_NO_RECORDS.highest_offset)),
                 int(np.count_nonzero(self.key_size < 0)),
                 int(np.count_nonzero(self.value_size < 0)),
                 int(self.header_count.sum(dtype=np.int64)),
             )
-            object.__setattr__(self, "counted", found)
-            return found
+            object.__setattr__(self, "counted", tally)
+            return tally
         return self.counted
 
     def key(self, i: int) -> bytes | None:
@@ -223,9 +223,9 @@ class PlainColumns(RecordColumns):
     def __getattr__(self, name: str) -> Any:  # of what is not given
         if name not in (*_OF_NO_HEADERS, *_COPIED_FROM):
             raise AttributeError(name)
-        made = _followed(name, len(self), self.batches, self.values, self.keys)
-        object.__setattr__(self, name, made)
-        return made
+        column = _followed(name, len(self), self.batches, self.values, self.keys)
+        object.__setattr__(self, name, column)
+        return column
 
 
 def _followed(name: str, count: int, batches: BatchTable, values: Copies | None, keys: Copies | None) -> Any:
@@ -513,13 +513,13 @@ def runs(batches: BatchTable) -> list[BatchTable]:
     if int(counts.sum(dtype=np.int64)) <= SLOTS:
         return [batches]
     ends = np.cumsum(counts, dtype=np.int64)
-    found, begin = [], 0
+    parts, begin = [], 0
     while begin < len(batches):
         done = int(ends[begin - 1]) if begin else 0
         end = max(int(np.searchsorted(ends, done + SLOTS, "right")), begin + 1)
-        found.append(batches[begin:end])
+        parts.append(batches[begin:end])
         begin = end
-    return found
+    return parts
 
 
 def _slices_of_one(
@@ -533,17 +533,17 @@ def _slices_of_one(
         columns = _decode(table, bodies, sources, scratch, damage, crc=False)
         assert columns is not None
         columns = _without_many_headers(columns, damage, limit_bytes)
-        found = [Slice(columns, damage)]
+        slices = [Slice(columns, damage)]
     else:
         bad = _damage_of_one(table, bodies, sources, scratch, limit_bytes)
         if bad is None:
             yield from _good_slices(table, bodies, sources, scratch, bytes_room)
             return
         arrays: list[npt.NDArray[Any]] = [array[:0] for array in allocate(0)]
-        found = [Slice(columns_of(arrays, table, sources), [bad])]
-    if found[0].damage:
+        slices = [Slice(columns_of(arrays, table, sources), [bad])]
+    if slices[0].damage:
         batch.rows["verdict"] = table.rows["verdict"] = Verdict.RECORDS_BAD
-    yield from found
+    yield from slices
 
 
 def _damage_of_one(
@@ -639,19 +639,19 @@ def _moved(
     views, copies = _besides_of(besides, count, scratch)
     values, keys = copies or (None, None)
     copied = {"value_place": values, "key_place": keys}
-    left_out = {*_OF_NO_HEADERS, *(name for name, each in copied.items() if each is not None)} if plain else set()
-    given: dict[str, Any] = {
+    left_out = {*_OF_NO_HEADERS, *(name for name, copies in copied.items() if copies is not None)} if plain else set()
+    columns: dict[str, Any] = {
         name: array[:count]
         for name, array in zip(COLUMN_NAMES, arrays, strict=True)
         if plain < count or name not in left_out
     }
     for name in left_out if plain < count else ():
-        given[name][:plain] = _followed(name, plain, table, values, keys)
+        columns[name][:plain] = _followed(name, plain, table, values, keys)
     key_view, value_view = views or (None, None)
-    moved = (b"" if each is None else each.data for each in (values, keys))
+    moved = (b"" if copies is None else copies.data for copies in (values, keys))
     make = PlainColumns if plain == count else RecordColumns
     return make(
-        **given, batches=table, sources=(*sources, *moved), key_view=key_view, value_view=value_view, values=values,
+        **columns, batches=table, sources=(*sources, *moved), key_view=key_view, value_view=value_view, values=values,
         keys=keys, counted=tally,
     )  # fmt: skip
 
@@ -661,8 +661,8 @@ def _besides_of(
 ) -> tuple[list[npt.NDArray[Any] | None], list[Copies | None]]:
     """Return the views of the first records, and the copies of their values and keys."""
     views = [None if view is None else view[:count] for view in besides[:2]]
-    made: Any = zip(besides[2::2], besides[3::2], strict=True)
-    copied = [None if pair[0] is None else Copies(*pair) for pair in made]
+    pairs: Any = zip(besides[2::2], besides[3::2], strict=True)
+    copied = [None if pair[0] is None else Copies(*pair) for pair in pairs]
     return views, [] if scratch is None else scratch.cut(copied, count)
 
 

@@ -142,8 +142,8 @@ class Scratch:
         if not self.with_arena or self.arena is None:
             return self.memory(size)
         self.arena.reserve(size, 0)
-        found: npt.NDArray[np.uint8] = self.arena.memory
-        return found
+        memory: npt.NDArray[np.uint8] = self.arena.memory
+        return memory
 
     def columns(self, room: int) -> list[npt.NDArray[Any]]:
         """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
@@ -177,18 +177,18 @@ class Scratch:
         Memory is given away with payloads that fill most of it. Else they are copied out of it, and it is kept for the
         next time: to ask for room for all bytes, and to give it back, costs more than most keys.
         """
-        made: list[Copies | None] = []
-        for which, each in enumerate(copies):
-            if each is None:
-                made.append(None)
+        copied: list[Copies | None] = []
+        for which, copy in enumerate(copies):
+            if copy is None:
+                copied.append(None)
                 continue
-            ends, data = each
+            ends, data = copy
             used = data[: ends[count]]
             if 4 * len(used) < 3 * len(data):
                 self._spare[which] = data
                 used = used.copy()
-            made.append(Copies(ends[: count + 1], used))
-        return made
+            copied.append(Copies(ends[: count + 1], used))
+        return copied
 
 
 def allocate(room: int, memory: Callable[[int], Any] = new_bytes) -> list[npt.NDArray[Any]]:

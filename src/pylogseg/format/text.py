@@ -370,6 +370,6 @@ def find(
 
     The spans are two columns of `RecordColumns`, or of its ``header_spans()``. `ignore_case` folds ASCII letters only.
     """
-    found = np.empty(len(place), np.uint8)
-    _text.find(np.ascontiguousarray(place), np.ascontiguousarray(size), sources, needle, found, ignore_case)
-    return found.view(np.bool_)
+    hits = np.empty(len(place), np.uint8)
+    _text.find(np.ascontiguousarray(place), np.ascontiguousarray(size), sources, needle, hits, ignore_case)
+    return hits.view(np.bool_)

@@ -113,14 +113,14 @@ def _becomes_more(data: memoryview, room: int) -> bool:
     """Return whether a frame really becomes more bytes than there is room for, and does not break off before."""
     if zstandard is None:  # which tells only that there was no room: all that can be said
         return True
-    made = 0
+    count = 0
     try:
         with zstandard.ZstdDecompressor(max_window_size=0).stream_reader(data) as reader:
-            while made <= room and (piece := reader.read(_PIECE_BYTES)):
-                made += len(piece)
+            while count <= room and (piece := reader.read(_PIECE_BYTES)):
+                count += len(piece)
     except Failure:
         return False
-    return made > room
+    return count > room
 
 
 def compressor(level: int, magic: int = 2) -> Callable[[memoryview], bytes]:

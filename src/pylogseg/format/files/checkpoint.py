@@ -35,10 +35,10 @@ class EpochEntry(NamedTuple):
 
 def _plain_words(form: re.Pattern[bytes], data: Any) -> list[str] | None:
     """Return words of the entries of a file as a broker writes it; None if it has another form or number of entries."""
-    found = form.fullmatch(data)
-    if found is None or found[2].count(b"\n") != int(found[1]):
+    match = form.fullmatch(data)
+    if match is None or match[2].count(b"\n") != int(match[1]):
         return None
-    return found[2].decode("ascii").split()
+    return match[2].decode("ascii").split()
 
 
 def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dict[tuple[str, int], int]:

@@ -58,7 +58,7 @@ def parse_cuts(data: bytes, path: str) -> list[Cut]:
 def _is_sound(cut: Cut) -> bool:
     numbers = cut.first_offset, cut.next_offset, cut.at_ms, cut.position, cut.size, cut.crc32c
     texts = cut.command, cut.file, cut.reason
-    if not all(type(each) is int and each >= 0 for each in numbers) or not all(type(each) is str for each in texts):
+    if not all(type(n) is int and n >= 0 for n in numbers) or not all(type(text) is str for text in texts):
         return False
     return cut.first_offset < cut.next_offset < 2**63 and cut.at_ms < _LATEST_MS
 

@@ -234,10 +234,10 @@ class OffsetIndex(IndexFile):
         """Return for each offset, in any order, the position that `floor` has."""
         keys = np.asarray(offsets, np.int64) - self.base_offset
         slots = self._search_many("relative_offset", keys)
-        found = np.zeros(len(slots), np.int64)
+        positions = np.zeros(len(slots), np.int64)
         hits = slots >= 0
-        found[hits] = self.positions[slots[hits]]
-        return found
+        positions[hits] = self.positions[slots[hits]]
+        return positions
 
     def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
         """Find the first entry at or after the end of a fetch; None if the index ends before."""
@@ -280,10 +280,10 @@ class TimeIndex(IndexFile):
     def floor_offsets(self, timestamps_ms: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return for each timestamp, in any order, the offset that `floor` has."""
         slots = self._search_many("timestamp", np.asarray(timestamps_ms, np.int64))
-        found = np.full(len(slots), self.base_offset, np.int64)
+        offsets_at = np.full(len(slots), self.base_offset, np.int64)
         hits = slots >= 0
-        found[hits] += self.entries["relative_offset"][slots[hits]]
-        return found
+        offsets_at[hits] += self.entries["relative_offset"][slots[hits]]
+        return offsets_at
 
 
 def wide_head_bytes(size: int) -> int:

@@ -38,17 +38,17 @@ def parse_properties(data: Any, path: str = "<properties>") -> dict[str, str]:
     except UnicodeDecodeError:
         encoding = "latin-1"
         text = raw.decode(encoding)
-    found = {}
+    properties = {}
     for at, line in _logical_lines(text):
         key = _KEY.match(line)
         separator = _SEPARATOR.match(line, key.end() if key else 0)
         if key is None or separator is None:
             raise AssertionError("both expressions match anywhere")
         try:
-            found[_unescape(key[0])] = _unescape(line[separator.end() :])
+            properties[_unescape(key[0])] = _unescape(line[separator.end() :])
         except ValueError as error:
             raise CorruptionError(path, len(text[:at].encode(encoding)), str(error)) from None
-    return found
+    return properties
 
 
 def encode_properties(properties: Mapping[str, str], date: str) -> bytes:
@@ -84,20 +84,20 @@ def parse_meta_properties(data: Any, path: str = "<meta.properties>") -> MetaPro
     Raises CorruptionError if the version is not 0 or 1, a number or UUID is not one, or version 1 lacks a cluster or
     node id.
     """
-    found = parse_properties(data, path)
-    version = _integer(found.get("version", "0"), "version", path)
+    properties = parse_properties(data, path)
+    version = _integer(properties.get("version", "0"), "version", path)
     if version not in (0, 1):
         raise CorruptionError(path, 0, f"unknown version {version} of meta.properties")
     name = "node.id" if version else "broker.id"
     if version:
         for needed in ("cluster.id", name):
-            if needed not in found:
+            if needed not in properties:
                 raise CorruptionError(path, 0, f"{needed} is missing")
-    number = _integer(found[name], name, path) if name in found else None
-    directory_id = found.get("directory.id")
+    number = _integer(properties[name], name, path) if name in properties else None
+    directory_id = properties.get("directory.id")
     if directory_id is not None:
         _check_directory_id(directory_id, path)
-    return MetaProperties(version, found.get("cluster.id"), number, directory_id)
+    return MetaProperties(version, properties.get("cluster.id"), number, directory_id)
 
 
 def encode_meta_properties(meta: MetaProperties, date: str) -> bytes:

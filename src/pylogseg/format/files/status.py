@@ -112,8 +112,8 @@ def parse_clean_shutdown(data: Any) -> int | None:
     """
     fields = _json_object(data) or {}
     epoch = fields.get("brokerEpoch")
-    known = isinstance(epoch, int) and not isinstance(epoch, bool) and 0 <= epoch < 2**63
-    return epoch if known else None
+    is_epoch = isinstance(epoch, int) and not isinstance(epoch, bool) and 0 <= epoch < 2**63
+    return epoch if is_epoch else None
 
 
 def encode_clean_shutdown(broker_epoch: int | None) -> bytes:

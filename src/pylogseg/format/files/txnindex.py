@@ -76,13 +76,13 @@ class TxnIndex:
         All means: no later segment can hold another one. An entry whose last stable offset is at or above the upper
         bound proves it, since every earlier transaction had ended by then.
         """
-        found = []
+        aborted = []
         for txn in self:
             if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound:
-                found.append(txn)
+                aborted.append(txn)
             if txn.last_stable_offset >= upper_bound:
-                return found, True
-        return found, False
+                return aborted, True
+        return aborted, False
 
     def check(self, base_offset: int) -> None:
         """Raise CorruptionError if a marker lies below the segment's first offset or the markers do not ascend."""

@@ -121,11 +121,11 @@ def unbounded(items: int) -> None:
 @functools.lru_cache(maxsize=2048)
 def plan_of(name: str, version: int, policy: Policy) -> MessagePlan:
     """Return the plan of a message; RequestError if the table has no such version."""
-    found = message_of(name)
-    if not found.versions.has(version):
-        first, last = found.versions
+    message = message_of(name)
+    if not message.versions.has(version):
+        first, last = message.versions
         raise RequestError(f"{name} has the versions {first} to {last}, not {version}")
-    return MessagePlan(found.fields, version, found.flexible, policy)
+    return MessagePlan(message.fields, version, message.flexible, policy)
 
 
 # ---- what a version says of a field ----
@@ -168,16 +168,16 @@ def is_default(value: Any, default: Any) -> bool:
 
 def in_version(fields: tuple[MessageField, ...], version: int, values: dict[str, Any]) -> dict[str, Any]:
     """The values without those that the version does not have; of structs that cannot be null."""
-    found = {field.name: values[field.name] for field in fields if field.is_in(version)}
+    kept = {field.name: values[field.name] for field in fields if field.is_in(version)}
     for field in fields:
-        if field.type == "struct" and field.name in found:
-            value = found[field.name]
-            found[field.name] = (
+        if field.type == "struct" and field.name in kept:
+            value = kept[field.name]
+            kept[field.name] = (
                 [in_version(field.fields, version, item) for item in value]
                 if field.is_list
                 else in_version(field.fields, version, value)
             )
-    return found
+    return kept
 
 
 @functools.lru_cache(maxsize=256)
@@ -254,8 +254,8 @@ class MessagePlan:
             names["read_tags"] = self._tags_reader(fields)
             lines += ["if at < len(data) and data[at] == 0: return values, at + 1"]
             lines += ["at = read_tags(data, at, spend, values)"]
-        made: Read = _function("read(data, at, spend)", [*lines, "return values, at"], names)
-        return made
+        reader: Read = _function("read(data, at, spend)", [*lines, "return values, at"], names)
+        return reader
 
     def _tags_reader(self, fields: tuple[MessageField, ...]) -> Callable[[Data, int, Spend, dict[str, Any]], int]:
         tagged = {field.tag: (field.name, self._value_reader(field)) for field in filter(self._is_tagged, fields)}
@@ -365,8 +365,8 @@ class MessagePlan:
             first = run[0].name
             runs[len(lines) + _FIRST_LINE] = run
             names[f"write_{first}"] = layout.pack if layout else self._value_writer(run[0])
-            given = ", ".join(f"get({field.name!r}, {default_of(field, self._policy)!r})" for field in run)
-            lines += [f"    append(write_{first}({given}))" if layout else f"    write_{first}({given}, out)"]
+            arguments = ", ".join(f"get({field.name!r}, {default_of(field, self._policy)!r})" for field in run)
+            lines += [f"    append(write_{first}({arguments}))" if layout else f"    write_{first}({arguments}, out)"]
         lines += [f"except faults as error: raise refusal(error, {_RUN}, values) from None"]
         if self._has_tags:
             tagged = list(filter(self._is_tagged, fields))
@@ -374,20 +374,20 @@ class MessagePlan:
                 names |= {"write_tags": self._tags_writer(tagged), "tags": {UNKNOWN_TAGS, *(f.name for f in tagged)}}
                 lines += ["if not values.keys().isdisjoint(tags): return write_tags(values, out)"]
             lines += ["append(b'\\0')"]
-        made: Write = _function("write(values, out)", lines, names)
-        return made
+        writer: Write = _function("write(values, out)", lines, names)
+        return writer
 
     def _refusal(self, error: Exception, run: list[MessageField], values: dict[str, Any]) -> RequestError:
         """Say which of some fields, one behind the other, cannot be written: a layout does not."""
-        found = run[-1]
+        culprit = run[-1]
         for field in run[:-1]:
             try:
                 self._scalar_writer(field)(values.get(field.name, default_of(field, self._policy)), [])
             except _FAULTS:
-                found = field
+                culprit = field
                 break
-        shown = "" if isinstance(error, RequestError) else f" {values.get(found.name)!r}"
-        return RequestError(f"{found.name}{shown}: {error}")
+        shown = "" if isinstance(error, RequestError) else f" {values.get(culprit.name)!r}"
+        return RequestError(f"{culprit.name}{shown}: {error}")
 
     def _tags_writer(self, fields: list[MessageField]) -> Write:
         tagged = [(field, default_of(field, self._policy), self._value_writer(field)) for field in fields]
@@ -410,7 +410,7 @@ class MessagePlan:
         return write
 
     def _checker(self, fields: tuple[MessageField, ...]) -> Callable[[Any], None]:
-        known = {field.name for field in fields} | {UNKNOWN_TAGS}
+        allowed = {field.name for field in fields} | {UNKNOWN_TAGS}
         absent = [(field.name, default_of(field, self._policy)) for field in fields if not field.is_in(self._version)]
         if not self._has_tags:
             absent.append((UNKNOWN_TAGS, {}))
@@ -418,9 +418,9 @@ class MessagePlan:
         def check(values: Any) -> None:
             if not isinstance(values, dict):
                 raise RequestError(f"a struct is a dictionary of its fields, not {values!r}")
-            if not values.keys() <= known:
-                there, given = ", ".join(sorted(known)), ", ".join(values.keys() - known)
-                raise RequestError(f"there are the fields {there}, not {given}")
+            if not values.keys() <= allowed:
+                there, odd = ", ".join(sorted(allowed)), ", ".join(values.keys() - allowed)
+                raise RequestError(f"there are the fields {there}, not {odd}")
             for name, default in absent:
                 if name in values and not is_default(values[name], default):
                     raise RequestError(f"version {self._version} has no field {name}: leave {values[name]!r} out")
@@ -563,8 +563,8 @@ def _list_writer(
             return
         out.append(length_of(len(items)))
         if code is None:
-            for each in items:
-                item(each, out)
+            for element in items:
+                item(element, out)
         elif len(items):
             out.append(_array(code, len(items)).pack(*items))
 

@@ -39,7 +39,7 @@ def key_parts(key: str) -> tuple[str, str | None, int | None]:
     """
     if key == "session-key":
         return key, None, None
-    kind = max((each for each in _TYPES if key.startswith(f"{each}-")), key=len, default=None)
+    kind = max((name for name in _TYPES if key.startswith(f"{name}-")), key=len, default=None)
     if kind is None:
         raise ValueError(f"{key!r} is not a key of Kafka Connect")
     name = key[len(kind) + 1 :]

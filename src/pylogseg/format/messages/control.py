@@ -36,8 +36,8 @@ class ControlRecord(NamedTuple):
 
 def kraft_message(kind: ControlKind, version: int) -> tuple[Message, int]:
     """Return the message of a kind, and the version by which a value is read: a newer one as the newest known."""
-    found = message(KRAFT_MESSAGES[kind])
-    return found, min(version, found.versions.last)
+    schema = message(KRAFT_MESSAGES[kind])
+    return schema, min(version, schema.versions.last)
 
 
 def decode_control(key: Any, value: Any, path: str = "<control record>", position: int = 0) -> ControlRecord:
@@ -56,12 +56,12 @@ def decode_control(key: Any, value: Any, path: str = "<control record>", positio
     if version < 0:
         raise CorruptionError(path, position, f"{head.kind.name} value of version {version}")
     if not head.kind.ends_transaction:
-        of, known = kraft_message(head.kind, version)
+        of, newest = kraft_message(head.kind, version)
         try:
-            fields, end = decode_message(of, known, data)
+            fields, end = decode_message(of, newest, data)
         except MalformedError as error:
             raise CorruptionError(path, position, f"control record value of {len(data)} bytes: {error}") from None
-        return ControlRecord(head, in_version(of.fields, known, fields), data[end:])
+        return ControlRecord(head, in_version(of.fields, newest, fields), data[end:])
     if len(data) < END_TXN_MARKER.size:
         reason = f"{head.kind.name} marker of {len(data)} bytes, it needs {END_TXN_MARKER.size}"
         raise CorruptionError(path, position, reason)
@@ -88,5 +88,5 @@ def control_kinds(columns: RecordColumns) -> npt.NDArray[np.int32]:
     """The `ControlKind` of each control record; UNKNOWN also where the key is none."""
     kinds = heads(columns.key_place + 2, columns.key_size - 2, columns.sources, framed=False).number
     version = heads(columns.key_place, columns.key_size, columns.sources, framed=False).number
-    known = (kinds >= ControlKind.ABORT) & (kinds <= ControlKind.KRAFT_VOTERS) & (version >= 0) & (version < 0x8000)
-    return np.where(known, kinds, np.int32(ControlKind.UNKNOWN))
+    is_kind = (kinds >= ControlKind.ABORT) & (kinds <= ControlKind.KRAFT_VOTERS) & (version >= 0) & (version < 0x8000)
+    return np.where(is_kind, kinds, np.int32(ControlKind.UNKNOWN))

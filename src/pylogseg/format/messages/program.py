@@ -255,9 +255,9 @@ def heads(
 ) -> Heads:
     """Return what stands in front of messages: two bytes, or if they are framed three varints."""
     count = len(size)
-    found = Heads(np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.uint8))
-    _messages.heads(place, size, sources, framed, *found)
-    return found
+    numbers = Heads(np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.uint8))
+    _messages.heads(place, size, sources, framed, *numbers)
+    return numbers
 
 
 def rows_of(decoded: Decoded) -> list[dict[str, Any]]:
@@ -283,18 +283,18 @@ def _values(column: Column, nodes: list[Any], count: int) -> list[Any]:
     if there is not None and not there.any():
         return [None] * items
     if column.type == "struct":
-        found: list[Any] = _structs(column.children, nodes, items)
+        values: list[Any] = _structs(column.children, nodes, items)
     elif column.type == "list":
         stops = np.frombuffer(ends, np.int32).tolist()
         inner = _values(column.children[0], nodes, stops[-1])
-        found = [inner[start:stop] for start, stop in itertools.pairwise(stops)]
+        values = [inner[start:stop] for start, stop in itertools.pairwise(stops)]
     elif column.type in _DTYPES:
-        found = np.frombuffer(data, _DTYPES[column.type]).tolist()
+        values = np.frombuffer(data, _DTYPES[column.type]).tolist()
     else:
         raw, stops = bytes(data), np.frombuffer(ends, np.int32).tolist()
-        found = [raw[start:stop] for start, stop in itertools.pairwise(stops)]
+        values = [raw[start:stop] for start, stop in itertools.pairwise(stops)]
         if column.type in ("string", "uuid"):
-            found = [text.decode("utf-8", "surrogateescape") for text in found]
+            values = [text.decode("utf-8", "surrogateescape") for text in values]
     if there is None or there.all():
-        return found
-    return [value if is_there else None for value, is_there in zip(found, there.tolist(), strict=True)]
+        return values
+    return [value if is_there else None for value, is_there in zip(values, there.tolist(), strict=True)]

@@ -125,22 +125,22 @@ def _versions(text: str) -> Versions:
 
 
 def _default(row: dict[str, Any], kind: str, is_list: bool) -> Any:
-    given = row.get("default")
-    if given == "null":
+    text = row.get("default")
+    if text == "null":
         return None
     if is_list:
         return []
     if kind in ("struct", "string"):
-        return given or "" if kind == "string" else {}
+        return text or "" if kind == "string" else {}
     if kind in SIZED:
         return b""
     if kind == "bool":
-        return str(given).lower() == "true"
+        return str(text).lower() == "true"
     if kind == "uuid":
         return "A" * 22
     if kind == "float64":
-        return float(given or 0)
-    return int(str(given or 0), 0)
+        return float(text or 0)
+    return int(str(text or 0), 0)
 
 
 def field_of(row: dict[str, Any]) -> MessageField:
@@ -207,7 +207,7 @@ def message(name: str) -> Message:
 def numbered(home: str, kind: str) -> dict[int, Message]:
     """Messages of a home and kind by their numbers."""
     return {
-        found.number: found
-        for found in messages().values()
-        if found.home == home and found.kind == kind and found.number is not None
+        entry.number: entry
+        for entry in messages().values()
+        if entry.home == home and entry.kind == kind and entry.number is not None
     }

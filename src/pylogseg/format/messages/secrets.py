@@ -28,11 +28,11 @@ def is_secret(resource: int, name: str) -> bool:
     kind = RESOURCES.get(resource, "")
     if kind == "BROKER_LOGGER":  # names of loggers and levels
         return False
-    known = public_settings(kind)
-    if name in known:
+    public = public_settings(kind)
+    if name in public:
         return False
-    found = _OF_LISTENER.fullmatch(name) if kind == "BROKER" else None
-    return found is None or not (found["name"] in known or found["name"].partition(".")[2] in known)
+    match = _OF_LISTENER.fullmatch(name) if kind == "BROKER" else None
+    return match is None or not (match["name"] in public or match["name"].partition(".")[2] in public)
 
 
 def is_secret_of_connector(name: str, value: str) -> bool:

@@ -67,11 +67,11 @@ def read_header(data: Data) -> Header:
     try:
         key, version = _KEY.unpack_from(data)
         of = request_of(key)
-        known = of if of is not None and of.versions.has(version) else None
-        values, end = _HEADERS[known is not None and known.flexible.has(version)].read(data, 0, unbounded)
+        schema = of if of is not None and of.versions.has(version) else None
+        values, end = _HEADERS[schema is not None and schema.flexible.has(version)].read(data, 0, unbounded)
     except (struct.error, ValueError) as error:
         raise MalformedRequest(f"a header in {len(data)} bytes: {error}") from None
-    return Header(key, version, values["correlationId"], values["clientId"], -1 if known is None else end)
+    return Header(key, version, values["correlationId"], values["clientId"], -1 if schema is None else end)
 
 
 def decode(of: Message, version: int, data: Data, at: int = 0, spend: Spend = unbounded) -> tuple[Values, int]:
