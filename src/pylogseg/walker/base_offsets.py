@@ -71,7 +71,7 @@ def spans_of(rows: BatchTable) -> list[Span]:
     """Return what batches claim; a header of magic 0 or 1 has only the last offset."""
     bases = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist()
     return [
-        Span(*each) for each in zip(bases, rows.last_offset.tolist(), np.maximum(rows.count, 1).tolist(), strict=True)
+        Span(*claim) for claim in zip(bases, rows.last_offset.tolist(), np.maximum(rows.count, 1).tolist(), strict=True)
     ]
 
 

@@ -45,14 +45,14 @@ def broker_windows(
     while start < end:
         # Copies: touching a mapped page that the disk has lost would kill the process.
         room = memory(min(_WINDOW_BYTES, end - start))
-        found, buffer = read_window(file, start, end, _WINDOW_BYTES, crc, _scan, room)
+        window, buffer = read_window(file, start, end, _WINDOW_BYTES, crc, _scan, room)
         view = memoryview(buffer)
-        if len(found.batches):
-            yield Window(found.batches, view, start)
-        if found.position == start:
+        if len(window.batches):
+            yield Window(window.batches, view, start)
+        if window.position == start:
             at_stop(view, file.path, start)
             return
-        start = found.position
+        start = window.position
 
 
 def recovery_windows(file: Readable, start: int = 0, *, memory: Memory = no_memory) -> Iterator[Window]:
@@ -68,7 +68,7 @@ def recovery_windows(file: Readable, start: int = 0, *, memory: Memory = no_memo
 def magic_bytes(window: Window) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
     """Return the magic of each batch as it is in the file."""
     rows: BatchTable = window.batches
-    found: np.ndarray[tuple[int], np.dtype[np.int8]] = np.frombuffer(window.buffer, np.int8)[
+    magic: np.ndarray[tuple[int], np.dtype[np.int8]] = np.frombuffer(window.buffer, np.int8)[
         rows.position - window.file_position + _MAGIC_AT
     ]
-    return found
+    return magic

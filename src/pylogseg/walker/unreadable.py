@@ -93,11 +93,11 @@ class Patched:
                     data[start - origin : stop - origin] = self._view.read(start, stop - start)
                 except StorageError as error:
                     self._note(error)
-                    known = self._known(start, stop)
-                    if known is not None:
-                        self._fill(data, origin, start, known[0], step)
-                        self._lose(*known)
-                        start = min(known[1], end)
+                    lost = self._known(start, stop)
+                    if lost is not None:
+                        self._fill(data, origin, start, lost[0], step)
+                        self._lose(*lost)
+                        start = min(lost[1], end)
                         continue
                     if step > _PAGE_BYTES:
                         self._fill(data, origin, start, stop, _PAGE_BYTES)
@@ -107,12 +107,12 @@ class Patched:
 
     def _readable(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return what lies between the lost ranges."""
-        found = []
+        ranges = []
         for first, last in sorted(self.lost):
             if start < min(first, end):
-                found.append((start, min(first, end)))
+                ranges.append((start, min(first, end)))
             start = max(start, last)
-        return [*found, (start, end)] if start < end else found
+        return [*ranges, (start, end)] if start < end else ranges
 
     def _known(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first lost range that a view of several pieces knows; pages are tried where it knows none.
@@ -120,8 +120,8 @@ class Patched:
         Such a view has a method `lost_range`, which says where its first unreadable piece of a range begins and ends.
         """
         find = getattr(self._view, "lost_range", None)
-        found: tuple[int, int] | None = None if find is None else find(start, end)
-        return found if found is None else (max(found[0], start), found[1])
+        lost: tuple[int, int] | None = None if find is None else find(start, end)
+        return lost if lost is None else (max(lost[0], start), lost[1])
 
     def _lose(self, start: int, end: int) -> None:
         self._reasons.setdefault(start, self._said)

@@ -59,11 +59,11 @@ class _Reached(NamedTuple):
     sure: int
 
     def after(self, rows: BatchTable) -> _Reached:
-        found = rows.summary()
-        first, base = found.first_base_offset, found.last_base_offset
+        summary = rows.summary()
+        first, base = summary.first_base_offset, summary.last_base_offset
         offset = first if self.sure <= first < self.offset else self.offset
-        before = offset if found.offset_before_last is None else _next_offset(found.offset_before_last)
-        offset = max(offset, _next_offset(found.last_offset))
+        before = offset if summary.offset_before_last is None else _next_offset(summary.offset_before_last)
+        offset = max(offset, _next_offset(summary.last_offset))
         recorded = max(before, base + max(1, int(rows.rows["count"][-1])))
         return _Reached(offset, min(offset, recorded if base <= before else before))
 
@@ -155,11 +155,11 @@ def walk(
             # A bad CRC and no batch after it: the length may be damaged too, so search inside the batch as well.
             search.spend(int(batches.size[-1]))
             batches, bad, stop, whole = batches[:-1], bad[:-1], int(batches.position[-1]), False
-        found = list(_good_ranges(view, batches, bad, buffer, position, end, reached))
-        if is_last and isinstance(found[0] if found else None, Gap) and _has_changed(view, position, buffer, position):
+        items = list(_good_ranges(view, batches, bad, buffer, position, end, reached))
+        if is_last and isinstance(items[0] if items else None, Gap) and _has_changed(view, position, buffer, position):
             continue
-        yield from (patched.explained(item) if isinstance(item, Gap) else item for item in found)
-        for item in found:
+        yield from (patched.explained(item) if isinstance(item, Gap) else item for item in items)
+        for item in items:
             if isinstance(item, Window):  # offsets in a damaged batch are not trusted
                 reached = reached.after(item.batches)
         file_position, position = position, stop
@@ -204,14 +204,14 @@ def read_window(
     The step that both policies share.
     """
     buffer = view.read(position, min(size, end - position)) if room is None else read_into(view, position, room)
-    found = scanner(buffer, file_position=position, crc=crc)
-    if found.ending is Ending.TORN and not len(found.batches) and position + len(buffer) < end:
+    window = scanner(buffer, file_position=position, crc=crc)
+    if window.ending is Ending.TORN and not len(window.batches) and position + len(buffer) < end:
         head = memoryview(buffer)[:12]
         needed = 12 + int.from_bytes(head[8:], "big", signed=True) if len(head) == 12 else BATCH_HEADER_BYTES
         if position + needed <= end:
             buffer = view.read(position, max(needed, size))
-            found = scanner(buffer, file_position=position, crc=crc)
-    return found, buffer
+            window = scanner(buffer, file_position=position, crc=crc)
+    return window, buffer
 
 
 def _crc_bad(batches: BatchTable) -> npt.NDArray[np.intp]:
@@ -263,9 +263,9 @@ def _inner_batches(data: memoryview, position: int, expected: int) -> list[Windo
     at, _, _ = _codec.find_batch(data, 1, len(data), expected, BUDGET_FACTOR * len(data), 0)
     if at < 0:
         return []
-    found = scan(data, start=at, file_position=position)
-    runs_to_end = found.ending is Ending.COMPLETE and bool((found.batches.verdict == Verdict.GOOD).all())
-    return [Window(found.batches, data, position)] if runs_to_end else []
+    inner = scan(data, start=at, file_position=position)
+    runs_to_end = inner.ending is Ending.COMPLETE and bool((inner.batches.verdict == Verdict.GOOD).all())
+    return [Window(inner.batches, data, position)] if runs_to_end else []
 
 
 def _gap(
@@ -290,19 +290,19 @@ def _gap(
             f"only zero bytes follow, {end - position} of them",
             not is_last,
         )
-    found = search.next(position + 1, reached.sure)
-    if is_last and found is None and _is_half_written(view, position, end):
+    next_good = search.next(position + 1, reached.sure)
+    if is_last and next_good is None and _is_half_written(view, position, end):
         reason = "an incomplete batch, followed only by zero bytes"
         return Gap(view.path, GapKind.TORN, position, end, reached.offset, None, reason, False)
-    kind, reason = _explain(view, ending, position, end, reached.offset, found is not None)
-    if found is None and search.is_exhausted:
+    kind, reason = _explain(view, ending, position, end, reached.offset, next_good is not None)
+    if next_good is None and search.is_exhausted:
         reason += "; the search for the next batch was given up, because too much looks like one"
-    following = None if found is None else _offset_at(view, found, end)
+    following = None if next_good is None else _offset_at(view, next_good, end)
     return Gap(
         view.path,
         kind,
         position,
-        end if found is None else found,
+        end if next_good is None else next_good,
         reached.up_to(following),
         following,
         reason,
