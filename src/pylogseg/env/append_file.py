@@ -131,13 +131,13 @@ class LocalAppendFile(SharedDescriptor):
             while True:
                 cuts = self._cuts
                 try:
-                    found = search(descriptor, self.size, *more)
+                    result = search(descriptor, self.size, *more)
                 except StorageError:  # it met the new end, if the file was cut
                     if cuts == self._cuts:
                         raise
                     continue
                 if cuts == self._cuts:
-                    return found
+                    return result
         except StorageError:
             raise
         except OSError as error:

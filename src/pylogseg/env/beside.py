@@ -198,8 +198,8 @@ def _sweep_temporary(root: Path, prefix: str) -> None:
             status = path.lstat()
             is_ours = stat.S_ISDIR(status.st_mode) and hasattr(os, "geteuid") and status.st_uid == os.geteuid()
             if name.fullmatch(path.name) and is_ours and time.time() - status.st_mtime > _YOUNG_S:
-                with _Held(path) as found:
-                    if found.is_locked:
+                with _Held(path) as folder:
+                    if folder.is_locked:
                         remove(path)
 
 
@@ -227,10 +227,10 @@ def sweep(folder: Path, patterns: Iterable[str], *, is_locked: bool = False) -> 
     """
     left = []
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:
-        found = _NAME.fullmatch(path.name)
-        if is_locked or (found and found["host"] == _host() and not is_alive(int(found["process"]))):
+        match = _NAME.fullmatch(path.name)
+        if is_locked or (match and match["host"] == _host() and not is_alive(int(match["process"]))):
             remove(path)
-        elif found and int(found["process"]) != os.getpid():
+        elif match and int(match["process"]) != os.getpid():
             left.append(path)
     return left
 

@@ -210,15 +210,15 @@ class Threads:
             return
 
         def whole(item: T) -> tuple[list[R], Exception | None]:
-            found: list[R] = []
+            results: list[R] = []
             try:
-                for each in function(item):
+                for result in function(item):
                     if stop.is_set():
                         raise Cancelled
-                    found.append(each)
+                    results.append(result)
             except Exception as error:
-                return found, error
-            return found, None
+                return results, error
+            return results, None
 
         with ThreadPoolExecutor(self.jobs - 1, thread_name_prefix="pylogseg") as pool:
             try:
@@ -228,9 +228,9 @@ class Threads:
                     is_ours = _is_free(job)
                     while not _is_done(job) and _one_of_them(whole, waiting):
                         pass
-                    found, error = (function(item), None) if is_ours else result_of(job)
-                    waiting.extend((each, _begun(pool, whole, each)) for each in islice(left, 1))
-                    yield from found
+                    results, error = (function(item), None) if is_ours else result_of(job)
+                    waiting.extend((later, _begun(pool, whole, later)) for later in islice(left, 1))
+                    yield from results
                     if error is not None:
                         raise error
             finally:

@@ -263,8 +263,8 @@ class PartsOfFiles(_Closing):
         return sum(end - start for _, start, end in self._parts)
 
     def read(self, position: int, size: int) -> bytes:
-        found = [bytes(view.read(start, end - start)) for view, start, end in self._within(position, position + size)]
-        return found[0] if len(found) == 1 else b"".join(found)
+        pieces = [bytes(view.read(start, end - start)) for view, start, end in self._within(position, position + size)]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def drop(self, start: int, end: int) -> None:
         for view, first, last in self._within(start, end):
@@ -322,8 +322,8 @@ class LocalFiles:
     def list_folder(self, path: str) -> list[Entry]:
         """Return names in a folder, sorted. A name that vanishes meanwhile is left out."""
         entries = []
-        with _named(path, "list"), os.scandir(path) as found:
-            for item in found:
+        with _named(path, "list"), os.scandir(path) as items:
+            for item in items:
                 try:
                     entries.append(_entry(item.name, item.stat()))
                 except OSError as error:
@@ -336,8 +336,8 @@ class LocalFiles:
 
     def list_names(self, path: str) -> list[Entry]:
         """Return names in a folder, sorted, without sizes and times, which take most of the time of `list_folder`."""
-        with _named(path, "list"), os.scandir(path) as found:
-            names = sorted([(item.name, item.is_dir(), 0, 0, None) for item in found], key=itemgetter(0))
+        with _named(path, "list"), os.scandir(path) as items:
+            names = sorted([(item.name, item.is_dir(), 0, 0, None) for item in items], key=itemgetter(0))
         make = tuple.__new__  # there may be very many
         return [make(Entry, name) for name in names]
 

@@ -88,25 +88,25 @@ class OverlayStorage:
     def open_log(
         self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
     ) -> AppendFile:
-        found = self._writable(path, "open")
-        if found is None:
+        node = self._writable(path, "open")
+        if node is None:
             if not create:
                 raise missing_error(path, "open")
-            found = self._create(path)
-            found.resize(preallocate_bytes)
-            return OverlayAppendFile(path, found, 0, self.rename, self._handles)
-        file = self._as_file(found, path, "open")
+            node = self._create(path)
+            node.resize(preallocate_bytes)
+            return OverlayAppendFile(path, node, 0, self.rename, self._handles)
+        file = self._as_file(node, path, "open")
         return OverlayAppendFile(path, file, file.size, self.rename, self._handles)
 
     def open_index(self, path: str, size: int | None = None) -> MappedFile:
-        found = self._writable(path, "open")
-        if found is None:
+        node = self._writable(path, "open")
+        if node is None:
             if size is None:
                 raise missing_error(path, "open")
             file = self._create(path)
             file.resize(size)
             return OverlayMappedFile(path, file, self.rename, created=True)
-        return OverlayMappedFile(path, self._as_file(found, path, "open"), self.rename, created=False)
+        return OverlayMappedFile(path, self._as_file(node, path, "open"), self.rename, created=False)
 
     def read_all(self, path: str) -> bytes:
         file = self._as_file(self._find(path), path, "read")
@@ -114,11 +114,11 @@ class OverlayStorage:
         return bytes(file.view(0, file.size))
 
     def write_plain(self, path: str, data: Data) -> None:
-        found = self._writable(path, "write")
-        if found is None:
+        node = self._writable(path, "write")
+        if node is None:
             self._create(path, data, "write")
         else:
-            self._as_file(found, path, "write").replace(data)
+            self._as_file(node, path, "write").replace(data)
 
     write_synced = write_plain
 
@@ -224,8 +224,8 @@ class OverlayStorage:
             elif node is None:
                 yield from self._gone(place)
             else:
-                found = self._under(place)
-                before = found if isinstance(found, File) else None
+                below = self._under(place)
+                before = below if isinstance(below, File) else None
                 if before is None:
                     yield FileChange(place, None, node.size, None)
                 elif (position := node.first_difference(before)) is not None:
@@ -257,10 +257,10 @@ class OverlayStorage:
             if not isinstance(node, _Folder):
                 return None
             if name not in node.names:
-                found = self._on_disk(node, name)
-                if found is None:
+                node_on_disk = self._on_disk(node, name)
+                if node_on_disk is None:
                     return None
-                node.names[name] = found  # one object for one file, whoever opens it
+                node.names[name] = node_on_disk  # one object for one file, whoever opens it
             node = node.names[name]
         return node
 
@@ -277,10 +277,10 @@ class OverlayStorage:
 
     def _writable(self, path: str, operation: str) -> File | _Folder | None:
         """Return what a path names; refuse a link on the disk, as a real run would."""
-        found = self._find(path)
-        if self._is_local and isinstance(found, File) and found.base is not None and os.path.islink(found.base):
+        node = self._find(path)
+        if self._is_local and isinstance(node, File) and node.base is not None and os.path.islink(node.base):
             raise StorageError(path, operation, LINKED)
-        return found
+        return node
 
     def _folder(self, path: str, operation: str) -> _Folder:
         node = self._find(path)

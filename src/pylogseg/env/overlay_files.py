@@ -43,8 +43,8 @@ def read_disk(path: str, position: int, size: int) -> memoryview:
             raise cut_error(path, "read", position + len(data))
         return memoryview(data)
     with DiskFile(path) as disk:
-        found: memoryview = disk.read(position, size)
-    return found
+        mapped: memoryview = disk.read(position, size)
+    return mapped
 
 
 class File:

@@ -101,9 +101,9 @@ class RemoteFiles:
 
     def list_folder(self, path: str) -> list[Entry]:
         with self._told(path, "list"):
-            found = self._system.ls(path, detail=True)
+            infos = self._system.ls(path, detail=True)
         # Object stores list a folder's own placeholder among its children.
-        return sorted(_entry(item) for item in found if item["name"].rstrip("/") != path.rstrip("/"))
+        return sorted(_entry(item) for item in infos if item["name"].rstrip("/") != path.rstrip("/"))
 
     def stat(self, path: str) -> Entry:
         with self._told(path, "stat"):
@@ -131,8 +131,8 @@ class RemoteFiles:
     def find(self, path: str) -> list[tuple[str, Entry]]:
         """Return all files below a folder, with their paths, by as few requests as the store allows."""
         with self._told(path, "list"):
-            found = self._system.find(path, detail=True)
-        return [(name, _entry(info)) for name, info in sorted(found.items())]
+            infos = self._system.find(path, detail=True)
+        return [(name, _entry(info)) for name, info in sorted(infos.items())]
 
     def join(self, path: str, name: str) -> str:
         return f"{path.rstrip('/')}/{name}"

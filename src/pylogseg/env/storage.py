@@ -228,13 +228,13 @@ class LocalStorage:
         return LocalAppendFile(path, size, self.handles)
 
     def open_index(self, path: str, size: int | None = None) -> MappedFile:
-        found = _size_of(path)
-        if found is None:
+        present = _size_of(path)
+        if present is None:
             if size is None:
                 raise missing_error(path, "open")
             self._create(path, size)
             return LocalMappedFile(path, size, self.handles, created=True)
-        return LocalMappedFile(path, found, self.handles, created=False)
+        return LocalMappedFile(path, present, self.handles, created=False)
 
     def _create(self, path: str, size: int) -> None:
         def create() -> None:

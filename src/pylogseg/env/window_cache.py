@@ -66,24 +66,24 @@ class WindowCache:
     def _get(self, file: Remote, number: int) -> bytes:
         key = (file.name, number)
         with self._lock:
-            found = self._kept.get(key)
-            is_mine = found is None
-            if found is None:
-                found = self._kept[key] = Future()
+            window = self._kept.get(key)
+            is_mine = window is None
+            if window is None:
+                window = self._kept[key] = Future()
             else:
                 self._kept.move_to_end(key)
         if not is_mine:
-            return found.result()
+            return window.result()
         try:
             data = self._fetch(file, number)
         except BaseException as error:
             with self._lock:
                 self._kept.pop(key, None)
-            found.set_exception(error)
+            window.set_exception(error)
             raise
-        found.set_result(data)
+        window.set_result(data)
         with self._lock:
-            if self._kept.get(key) is found:
+            if self._kept.get(key) is window:
                 self._held += len(data)
             self._shrink()
         return data
@@ -98,12 +98,12 @@ class WindowCache:
 
     def _shrink(self) -> None:
         """Forget the windows that were used least lately; the lock is held."""
-        for key, found in list(self._kept.items()):
+        for key, window in list(self._kept.items()):
             if self._held <= self._limit:
                 return
-            if found.done():
+            if window.done():
                 del self._kept[key]
-                self._held -= len(found.result())
+                self._held -= len(window.result())
 
     def _look_ahead(self, file: Remote, number: int, end: int) -> None:
         """Fetch the next window by another thread, if somebody reads on: it has the one before, or much of this one."""
