@@ -93,7 +93,7 @@ def whole_number(number: Any, name: str) -> int:
 def with_two_meanings(disk: Any, names: Iterable[str]) -> list[str]:
     """Return the names that are a topic's and also a partition's of another topic: of ``orders-0`` and ``orders``."""
     live = [partition for partition in disk.partitions if partition.is_live]
-    both = {each.topic for each in live} & {f"{each.topic}-{each.partition}" for each in live}
+    both = {partition.topic for partition in live} & {f"{partition.topic}-{partition.partition}" for partition in live}
     return [name for name in dict.fromkeys(names) if name in both]
 
 
@@ -102,6 +102,6 @@ def of_topics(disk: _Disk, names: Sequence[str]) -> _Disk:
     topics = {partition.topic for partition in disk.partitions}.intersection(names)
     others = [name for name in names if name not in topics]
     named = disk.select(others).partitions if topics and others else ()
-    kept = tuple(each for each in disk.partitions if each.topic in topics or each in named)
-    made: _Disk = replace(disk, partitions=kept) if topics else disk
-    return made
+    kept = tuple(member for member in disk.partitions if member.topic in topics or member in named)
+    chosen: _Disk = replace(disk, partitions=kept) if topics else disk
+    return chosen

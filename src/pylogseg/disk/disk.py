@@ -148,10 +148,10 @@ def uploaded_end(files: FileSystem, path: str) -> int | None:
         return int(cast("LiveFiles", files).ends_of(path).end)
     slice_of = getattr(files, "slice_of", None)
     try:
-        found = None if slice_of is None else slice_of(path)
+        piece = None if slice_of is None else slice_of(path)
     except StorageError:  # it is not there any more
         return None
-    return None if found is None else int(found.end_offset)
+    return None if piece is None else int(piece.end_offset)
 
 
 def _only(files: FileSystem, paths: Iterable[str]) -> FileSystem:
@@ -298,11 +298,11 @@ class Disk:
     @property
     def topics(self) -> dict[str, list[Partition]]:
         """Live partitions by topic."""
-        found: dict[str, list[Partition]] = {}
+        by_topic: dict[str, list[Partition]] = {}
         for partition in self.partitions:
             if not partition.state:
-                found.setdefault(partition.topic, []).append(partition)
-        return found
+                by_topic.setdefault(partition.topic, []).append(partition)
+        return by_topic
 
     @property
     def segments(self) -> Iterator[Segment]:
@@ -329,21 +329,21 @@ class Disk:
             If a name or a number matches nothing; the message lists what there is.
         """
         choice = PartitionChoice.of(topic, partition)
-        found = self._of_names(choice.names) if choice.names else self
-        found = self._of_numbers(found, choice) if choice.numbers else found
+        selected = self._of_names(choice.names) if choice.names else self
+        selected = self._of_numbers(selected, choice) if choice.numbers else selected
         if choice.is_all or not self.noted:
-            return found
-        paths, topics = [p.path for p in found.partitions], {p.topic for p in found.partitions}
-        return replace(found, noted=tuple(note for note in self.noted if note.is_about(choice.takes, paths, topics)))
+            return selected
+        paths, topics = [p.path for p in selected.partitions], {p.topic for p in selected.partitions}
+        return replace(selected, noted=tuple(note for note in self.noted if note.is_about(choice.takes, paths, topics)))
 
     @staticmethod
-    def _of_numbers(found: Disk, choice: PartitionChoice) -> Disk:
-        there = [p for p in found.partitions if found.is_named or not p.state]
-        choice.check_numbers([p.partition for p in there] + [segment.partition for segment in found.loose])
+    def _of_numbers(disk: Disk, choice: PartitionChoice) -> Disk:
+        there = [p for p in disk.partitions if disk.is_named or not p.state]
+        choice.check_numbers([p.partition for p in there] + [segment.partition for segment in disk.loose])
         return replace(
-            found,
+            disk,
             partitions=tuple(p for p in there if choice.has_number(p.partition)),
-            loose=tuple(segment for segment in found.loose if choice.has_number(segment.partition)),
+            loose=tuple(segment for segment in disk.loose if choice.has_number(segment.partition)),
         )
 
     def _of_names(self, names: Iterable[str]) -> Disk:

@@ -79,16 +79,16 @@ def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Co
             break
         inside = folders.join(path, entry.name)
         try:
-            listed[entry.name] = found = folders.list_folder(inside)
+            listed[entry.name] = names = folders.list_folder(inside)
         except StorageError as error:
             if not is_missing(error):
                 unreadable[entry.name] = error
             continue
-        if holds_partitions(folders, inside, found):
+        if holds_partitions(folders, inside, names):
             log_dirs.append(entry.name)
-        elif has_log_dir_files(found):
-            (unclear if any(map(is_of_partition, found)) else log_dirs).append(entry.name)
-        elif is_named and any(map(is_of_partition, found)):
+        elif has_log_dir_files(names):
+            (unclear if any(map(is_of_partition, names)) else log_dirs).append(entry.name)
+        elif is_named and any(map(is_of_partition, names)):
             partitions.append(entry.name)
     if unclear and not partitions and not has_files:
         log_dirs += unclear
@@ -132,8 +132,8 @@ def refuse_unfinished(folders: Folders, log_dir: str) -> None:
 
 def has_log_dir_files(entries: Sequence[Entry]) -> bool:
     """Check whether a folder has a file that only log directories have."""
-    found = LOG_DIR_FILES.intersection([entry.name for entry in entries])  # of very many names, as a rule none
-    return bool(found) and any(entry.name in found and not entry.is_dir for entry in entries)
+    marks = LOG_DIR_FILES.intersection([entry.name for entry in entries])  # of very many names, as a rule none
+    return bool(marks) and any(entry.name in marks and not entry.is_dir for entry in entries)
 
 
 def holds_partitions(folders: Folders, path: str, entries: Iterable[Entry]) -> bool:
@@ -141,10 +141,10 @@ def holds_partitions(folders: Folders, path: str, entries: Iterable[Entry]) -> b
     for entry in entries:
         if entry.is_dir and parse_partition_folder(entry.name) is not None:
             try:
-                found = folders.list_folder(folders.join(path, entry.name))
+                inside = folders.list_folder(folders.join(path, entry.name))
             except StorageError:
                 continue
-            if any(map(is_of_partition, found)):
+            if any(map(is_of_partition, inside)):
                 return True
     return False
 

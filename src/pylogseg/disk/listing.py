@@ -109,7 +109,7 @@ def as_disk(of: str | os.PathLike[str] | Sequence[Any] | Disk | Partition) -> Di
     if isinstance(of, Partition):
         return Disk((), (of,), is_named=True)
     if not isinstance(of, (str, os.PathLike)):
-        partitions = [each for each in of if isinstance(each, Partition)]
+        partitions = [partition for partition in of if isinstance(partition, Partition)]
         if partitions and len(partitions) == len(of):
             return Disk((), tuple(partitions), is_named=True)
     return open_dir(of)
@@ -192,8 +192,8 @@ def _opened(
             else:
                 notes += getattr(files, "notes", ())
             named = len(partitions)
-            for found in files.glob(pattern) or [pattern]:
-                _look(files, found, log_dirs, partitions, loose, notes, is_later=is_later and type(files) is LocalFiles)
+            for place in files.glob(pattern) or [pattern]:
+                _look(files, place, log_dirs, partitions, loose, notes, is_later=is_later and type(files) is LocalFiles)
                 located += 1
             _refuse_unfinished(files, log_dirs, partitions[named:])
     if joined is not None:
@@ -419,12 +419,12 @@ def settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     """
     if not isinstance(files, LocalFiles) or _is_quiet(files, path):
         return entries
-    known, last = {entry.name for entry in entries}, _last_base(entries)
+    names, last = {entry.name for entry in entries}, _last_base(entries)
     for _ in range(MOST_LISTINGS):
         before, listed = entries, files.list_folder(path)
-        entries = _up_to(last, listed, known)
+        entries = _up_to(last, listed, names)
         if _last_base(entries) < 0 <= _last_base(listed):  # the log begins again, above all that it had
-            entries, known, last = listed, {entry.name for entry in listed}, _last_base(listed)
+            entries, names, last = listed, {entry.name for entry in listed}, _last_base(listed)
         elif any(entry.name.endswith(".swap") for entry in entries):
             time.sleep(_RENAMES_S)
         elif [entry.name for entry in before] == [entry.name for entry in entries]:
@@ -450,12 +450,12 @@ def _last_base(entries: Iterable[Entry]) -> int:
     return max((base for base in bases if base is not None), default=-1)
 
 
-def _up_to(last: int, entries: Iterable[Entry], known: Collection[str]) -> list[Entry]:
+def _up_to(last: int, entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
     """Return the entries that are known, and those of segments up to a base offset."""
     kept = []
     for entry in entries:
         name = parse_file_name(entry.name)
-        if entry.name in known or not name.kind.is_segment_file or (name.offset or 0) <= last:
+        if entry.name in names or not name.kind.is_segment_file or (name.offset or 0) <= last:
             kept.append(entry)
     return kept
 

@@ -80,7 +80,7 @@ def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False, ignores_ow
 
 
 def _joined(notes: Sequence[Note]) -> list[str]:
-    first, names = notes[0], list(dict.fromkeys(each.name for each in notes))
+    first, names = notes[0], list(dict.fromkeys(note.name for note in notes))
     if len(names) < 2:
         return list(dict.fromkeys(note.text for note in notes))
     what = "topics" if all(note.partition < 0 for note in notes) else "partitions"
@@ -90,13 +90,13 @@ def _joined(notes: Sequence[Note]) -> list[str]:
 
 def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) -> list[Note]:
     """Return texts as notes: that of a text which begins with ``orders-3:``, or with one of the topics, is about it."""
-    notes, known = list[Note](), set(topics)
+    notes, named = list[Note](), set(topics)
     for text in texts:
         name, mark, fact = text.partition(": ")
         folder = parse_partition_folder(name) if mark else None
         if folder is not None and not folder.state:
             notes.append(Note(place, fact, folder.topic, folder.partition))
-        elif mark and name in known:
+        elif mark and name in named:
             notes.append(Note(place, fact, name))
         else:
             notes.append(Note(place, text, is_of_all=True))

@@ -248,10 +248,10 @@ class RemoteStore:
         self._system.invalidate_cache()
         with told(self.name(name), "list"):
             try:
-                found = self._system.find(self._path(name), detail=True)
+                infos = self._system.find(self._path(name), detail=True)
                 return {
                     path[len(self._root) + 1 :]: _fingerprint(info or self._system.info(path))
-                    for path, info in found.items()
+                    for path, info in infos.items()
                 }
             except FileNotFoundError:
                 return {}
@@ -282,13 +282,13 @@ class RemoteStore:
             else:
                 self._system.pipe_file(path, content)
             self._system.invalidate_cache()
-            found = _fingerprint(self._system.info(path))
-        if found.size != size:
-            raise StorageError(self.name(name), "write", f"{size} bytes were sent, and the store has {found.size}")
+            stored = _fingerprint(self._system.info(path))
+        if stored.size != size:
+            raise StorageError(self.name(name), "write", f"{size} bytes were sent, and the store has {stored.size}")
         if isinstance(content, Path):
-            found = found if found.tag else Fingerprint(size, _digest(content.open("rb")))
+            stored = stored if stored.tag else Fingerprint(size, _digest(content.open("rb")))
             content.unlink()
-        return found
+        return stored
 
     def create(self, name: str, content: bytes) -> None:
         """See `ObjectStore`; of a call that failed, or met an object, it is looked up whether it did it after all."""

@@ -43,7 +43,7 @@ def unfinished_swap(names: Iterable[str], end_of: Callable[[str, int], int]) -> 
     if not any(name.endswith(_SWAP) for name in names):
         return _NONE
     parsed = {name: parse_file_name(name) for name in names}
-    offsets = {name: each.offset for name, each in parsed.items() if each.offset is not None}
+    offsets = {name: file_name.offset for name, file_name in parsed.items() if file_name.offset is not None}
     # One that is still `.cleaned`: it, and all at or above it, were not complete.
     lowest = min((offset for name, offset in offsets.items() if parsed[name].suffix == _CLEANED), default=2**63)
     renamed = {

@@ -66,30 +66,30 @@ class Target:
         above, name = os.path.dirname(path) or os.curdir, os.path.basename(os.path.abspath(path))
         if os.path.basename(path) != name:  # "." and the like
             above = storage.split(path)[0]
-        found = look(storage, path, name, entries)
-        if found.is_ambiguous:
+        contents = look(storage, path, name, entries)
+        if contents.is_ambiguous:
             raise ambiguous(path, entries)
-        if found.is_partition and entries:
+        if contents.is_partition and entries:
             is_log_dir = above if has_log_dir_files(storage.list_folder(above)) else None
             refuse_unfinished(storage, above)
             return [cls(above, (name,), is_log_dir, False)]
-        if found.is_log_dir and not found.log_dirs:
+        if contents.is_log_dir and not contents.log_dirs:
             refuse_unfinished(storage, path)
             names = tuple(e.name for e in entries if e.is_dir and e.name not in _KNOWN_FOLDERS)
             return [cls(path, names, path, True)]
-        if found.is_log_dir:
+        if contents.is_log_dir:
             raise RequestError(
-                f"{path}: partitions and log directories ({', '.join(found.log_dirs)}) lie side by side here: "
+                f"{path}: partitions and log directories ({', '.join(contents.log_dirs)}) lie side by side here: "
                 "name the log directory, or the partition, that is meant"
             )
-        inside = [place for folder in found.log_dirs for place in cls.find_all(storage, storage.join(path, folder))]
+        inside = [place for folder in contents.log_dirs for place in cls.find_all(storage, storage.join(path, folder))]
         if not inside:
-            refuse_archive(path, [each.name for each in entries])
+            refuse_archive(path, [entry.name for entry in entries])
             raise RequestError(
                 f"{path}: neither a log directory nor the folder of a partition: "
                 "there are no files named <20 digits>.log and no folders named <topic>-<partition> here"
             )
-        return [*inside, *(cls(error.path, (), error.path, True, error) for error in found.unreadable.values())]
+        return [*inside, *(cls(error.path, (), error.path, True, error) for error in contents.unreadable.values())]
 
     def reason_to_skip(self, name: str) -> str:
         """Return why a broker would not load a folder when it starts; empty if it would."""
@@ -119,18 +119,18 @@ class Target:
         Raises RequestError if one matches nothing, or a name is that of a partition and of a topic.
         """
         names = sorted(self.names)
-        found = set() if choice.names else set(names)
+        selected = set() if choice.names else set(names)
         for topic in choice.names:
             matching = [name for name in names if is_asked(name, parse_partition_folder(name), topic)]
             if not matching:
                 raise not_here(topic, names, f"in {self.parent}")
             if topic in matching and len(matching) > 1:
                 self._refuse_two_meanings(topic, matching)
-            found.update(matching)
+            selected.update(matching)
         for number in choice.numbers:
-            if not any(_number(name) == number for name in found):
+            if not any(_number(name) == number for name in selected):
                 raise RequestError(f"no partition {number} among those selected in {self.parent}")
-        return [name for name in names if name in found and (not choice.numbers or _number(name) in choice.numbers)]
+        return [name for name in names if name in selected and (not choice.numbers or _number(name) in choice.numbers)]
 
     def _refuse_two_meanings(self, asked: str, matching: list[str]) -> None:
         """Raise if ``orders-3`` is both partition 3 of ``orders`` and a topic."""
@@ -159,9 +159,9 @@ def chosen_in(places: list[Target], choice: PartitionChoice) -> list[tuple[Targe
         return [(places[0], places[0].chosen(choice))]
     every = tuple(dict.fromkeys(name for place in places for name in place.names))
     chosen = set(Target(_paths(places), every, None, True).chosen(choice))
-    found = [(place, sorted(chosen.intersection(place.names))) for place in places]
+    selected = [(place, sorted(chosen.intersection(place.names))) for place in places]
     seen: dict[str, Target] = {}
-    for place, names in found:
+    for place, names in selected:
         for name in names:
             other = seen.setdefault(name, place)
             folder = parse_partition_folder(name)
@@ -170,7 +170,7 @@ def chosen_in(places: list[Target], choice: PartitionChoice) -> list[tuple[Targe
                     f"{name} lies in {other.parent} and in {place.parent}: a broker refuses to start on both. "
                     "Name the log directory that is meant"
                 )
-    return [(place, names) for place, names in found if names or place.error is not None]
+    return [(place, names) for place, names in selected if names or place.error is not None]
 
 
 def refuse_if_locked(places: Iterable[Target]) -> None:

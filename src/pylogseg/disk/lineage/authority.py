@@ -151,7 +151,7 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Authority:
         if reached.epoch is not None:
             committed = max(committed, min(replica.high_watermark, reached.offset))
         same = divergence(lineage, replica.lineage)
-        known_by = max(range(len(replicas)), key=lambda each: (_known_of(replica, replicas[each]), each == number))
+        known_by = max(range(len(replicas)), key=lambda other: (_known_of(replica, replicas[other]), other == number))
         lost_up_to = _known_of(replica, replicas[known_by])
         if same.offset < lost_up_to and number != choice.replica:
             epoch, log_epoch = replica.lineage.epoch_at(same.offset), lineage.epoch_at(min(same.offset, lineage.end))
@@ -173,20 +173,20 @@ def _lost(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) -> list
     is_whole = choice.rule is Rule.NAMED or (bool(choice.in_sync) and not replicas[choice.replica].lost_tail)
     claims = [(True, replica.high_watermark, number) for number, replica in enumerate(replicas)]
     claims += [(False, replicas[n].reached, n) for n in range(len(replicas)) if n == choice.replica or not is_whole]
-    found: list[Lost] = []
+    losses: list[Lost] = []
     named: dict[int, int] = {}  # up to where, by epoch
     for is_committed, end, number in sorted(claims, reverse=True):
         noted = _as_noted(replicas[number], end)
-        here = [divergence(noted, each) for each in (lineage, *(other.lineage for other in replicas))]
-        first = max([lineage.start, *(each.offset for each in here if each.epoch is not None)])
+        here = [divergence(noted, history) for history in (lineage, *(other.lineage for other in replicas))]
+        first = max([lineage.start, *(fork.offset for fork in here if fork.epoch is not None)])
         is_behind = here[0].epoch is not None and here[0].offset >= lineage.end
         epoch = noted.epoch_at(first)
         first = max(first, named.get(epoch, first))
         if first < end and (is_committed or (is_behind and epoch == lineage.last_epoch)):
             named[epoch] = end
             log_epoch = lineage.epoch_at(min(first, lineage.end))
-            found.append(Lost(number, first, end, epoch, log_epoch, is_committed, is_behind))
-    return found
+            losses.append(Lost(number, first, end, epoch, log_epoch, is_committed, is_behind))
+    return losses
 
 
 def _known_of(replica: Replica, other: Replica) -> int:

@@ -48,11 +48,11 @@ class Lineage(NamedTuple):
     def ends(self) -> dict[int, int]:
         """Return where each epoch ends, by epoch: where the next one begins, or the log ends."""
         ends = [entry.start_offset for entry in self.epochs[1:]] + [self.end]
-        found = {entry.epoch: end for entry, end in zip(self.epochs, ends, strict=False)}
+        by_epoch = {entry.epoch: end for entry, end in zip(self.epochs, ends, strict=False)}
         first = self.epochs[0].start_offset if self.epochs else self.end
         if not self.epochs or first > self.start:
-            found[UNKNOWN_EPOCH] = first
-        return found
+            by_epoch[UNKNOWN_EPOCH] = first
+        return by_epoch
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch that an offset was written in; -1 below the first entry."""

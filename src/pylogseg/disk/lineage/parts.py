@@ -78,14 +78,14 @@ def lineage_of(parts: Sequence[LogRange]) -> Lineage:
     epochs: list[EpochEntry] = []
     best = sorted(parts, key=lambda part: (part.lineage.last_epoch, part.end_offset), reverse=True)
     for part in best:
-        known = part.lineage.epochs
+        entries = part.lineage.epochs
         if not epochs:
-            epochs = list(known)
+            epochs = list(entries)
             continue
         first = epochs[0]
-        if any(entry.epoch == first.epoch and entry.start_offset < first.start_offset for entry in known):
-            epochs[0] = first = next(entry for entry in known if entry.epoch == first.epoch)
-        below = (entry for entry in known if entry.epoch < first.epoch and entry.start_offset < first.start_offset)
+        if any(entry.epoch == first.epoch and entry.start_offset < first.start_offset for entry in entries):
+            epochs[0] = first = next(entry for entry in entries if entry.epoch == first.epoch)
+        below = (entry for entry in entries if entry.epoch < first.epoch and entry.start_offset < first.start_offset)
         epochs = [*below, *epochs]
     if not best:
         return Lineage((), 0, 0)
@@ -117,7 +117,7 @@ def assemble(parts: Sequence[LogRange], lineage: Lineage) -> Assembly:
         same = low if within.epoch is None else max(low, min(high, within.offset))
         agreed = _agreed(part.lineage, lineage, low, same)
         ranges += [_Range(start, end, number, 2 * part.rank + is_unknown) for start, end, is_unknown in agreed]
-        ends, starts = [low, *(each[1] for each in agreed)], [*(each[0] for each in agreed), max(low, high)]
+        ends, starts = [low, *(span[1] for span in agreed)], [*(span[0] for span in agreed), max(low, high)]
         for start, end in zip(ends, starts, strict=True):
             if start < end:
                 left.append(LeftOut(number, start, end, LeftKind.BRANCH, _why(part.lineage, lineage, start)))
@@ -126,7 +126,7 @@ def assemble(parts: Sequence[LogRange], lineage: Lineage) -> Assembly:
             left.append(LeftOut(number, max(high, part.first_offset), part.end_offset, LeftKind.OUTSIDE, reason))
     pieces, holes = _swept(sorted(ranges), lineage)
     left += _copies(ranges, pieces)
-    return Assembly(pieces, sorted(left, key=lambda each: (each.part, each.first_offset)), holes)
+    return Assembly(pieces, sorted(left, key=lambda piece: (piece.part, piece.first_offset)), holes)
 
 
 class _Range(NamedTuple):
@@ -145,14 +145,14 @@ def _agreed(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[
     one below a common epoch where deleted records came back by a crash: nobody could compare these any more.
     """
     begins = {entry.start_offset for entry in (*part.epochs, *lineage.epochs) if low < entry.start_offset < high}
-    found: list[tuple[int, int, bool]] = []
+    agreed: list[tuple[int, int, bool]] = []
     for start, end in pairwise(sorted({low, *begins, high})):
         own, theirs = part.epoch_at(start), lineage.epoch_at(start)
         is_unknown = own == UNKNOWN_EPOCH != theirs
         if len({own, theirs} - {UNKNOWN_EPOCH}) < 2:
-            first = found.pop()[0] if found and found[-1][1:] == (start, is_unknown) else start
-            found.append((first, end, is_unknown))
-    return found
+            first = agreed.pop()[0] if agreed and agreed[-1][1:] == (start, is_unknown) else start
+            agreed.append((first, end, is_unknown))
+    return agreed
 
 
 def _swept(ranges: list[_Range], lineage: Lineage) -> tuple[list[Piece], list[tuple[int, int]]]:

@@ -90,12 +90,12 @@ def files_among(
     `manifests` gets the SHA-256 of those that are read, by path; without it, no object is compared with the point.
     """
     objects = shared.objects
-    found = find_aiven(shared, [stored for key, stored in there.items() if key in wanted and _is_of_segment(key)])
-    uploads = {_key(objects, _log_of(upload, objects)): upload for upload in found.uploads}
+    aiven = find_aiven(shared, [stored for key, stored in there.items() if key in wanted and _is_of_segment(key)])
+    uploads = {_key(objects, _log_of(upload, objects)): upload for upload in aiven.uploads}
     read = point.by_name
     last = sorted(point.partitions, key=lambda each: each is read[each.name])  # of two of one name, the last is read
     logs = [_log(partition, uploads, objects, manifests) for partition in last]
-    return PointFiles(f"{url}{POINT_MARK}{point.id}", Tier(url, objects, found, logs), point, shared, there)
+    return PointFiles(f"{url}{POINT_MARK}{point.id}", Tier(url, objects, aiven, logs), point, shared, there)
 
 
 def _key(objects: Objects, stored: Stored) -> str:
@@ -136,7 +136,7 @@ def _checked(
 
     `sha256` is that of its manifest, if it was read to be compared.
     """
-    known = UploadedSegment(
+    segment = UploadedSegment(
         partition.topic,
         partition.partition,
         partition.topic_id,
@@ -146,24 +146,24 @@ def _checked(
     )
     if upload is None:
         error = unreadable(name.removesuffix(SUFFIXES[0]) + SUFFIXES[2], "read", "the object is not there")
-        return BrokenUpload(known, archived.size, -1, name, error)
+        return BrokenUpload(segment, archived.size, -1, name, error)
     said = upload.segment
-    is_other = (said.start_offset, said.end_offset) != (known.start_offset, known.end_offset)
+    is_other = (said.start_offset, said.end_offset) != (segment.start_offset, segment.end_offset)
     if isinstance(upload, AivenUpload) and is_other:
         reason = (
             f"it is the manifest of offsets {said.start_offset} to {said.end_offset}, and the point has "
-            f"{known.start_offset} to {known.end_offset} there"
+            f"{segment.start_offset} to {segment.end_offset} there"
         )
-        return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, reason))
+        return BrokenUpload(segment, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, reason))
     if isinstance(upload, AivenUpload) and sha256 is not None and upload.indexes is not None:
         size, was = upload.indexes.size, archived.indexes.size
         if size > was:  # it may be a hole of a terabyte, which takes hours to hash
             path = upload.shared.objects.name(upload.indexes.path)
             reason = f"the object has {size:,} bytes, and had {was:,} when it was archived"
-            return BrokenUpload(known, archived.size, -1, name, CorruptionError(path, was, reason))
+            return BrokenUpload(segment, archived.size, -1, name, CorruptionError(path, was, reason))
     what = "" if sha256 is None else difference(sha256, archived.manifest.sha256)
     if isinstance(upload, AivenUpload) and what:
-        return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, what))
+        return BrokenUpload(segment, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, what))
     return upload
 
 
@@ -223,12 +223,12 @@ def lacks_of(
 ) -> list[Note]:
     """Return what a point is known to lack of some partitions."""
     notes, read = list[Note](), point.by_name
-    for each in point.partitions:
-        fact = each.fault
-        if each is not read[each.name]:
-            fact = f"the point has two topics of this name: that with the id {each.topic_id} is left out"
-        if fact and takes(each.topic, each.partition):
-            notes.append(Note(url, fact, each.topic, each.partition))
+    for part in point.partitions:
+        fact = part.fault
+        if part is not read[part.name]:
+            fact = f"the point has two topics of this name: that with the id {part.topic_id} is left out"
+        if fact and takes(part.topic, part.partition):
+            notes.append(Note(url, fact, part.topic, part.partition))
     for lost in point.not_seen or ():
         if takes(lost.topic, lost.partition):
             notes.append(Note(url, "it was on none of the archived disks", lost.topic, lost.partition))
@@ -241,8 +241,8 @@ def _beside(point: Point) -> Iterator[tuple[str, TierFile]]:
         data = encode_meta_properties(MetaProperties(0, point.cluster_id), iso_text(point.time_ms))
         yield _small(FileKind.META_PROPERTIES, data)
     partitions = point.by_name.values()
-    ends = {(each.topic, each.partition): each.end_offset for each in partitions}
-    starts = {(each.topic, each.partition): each.start_offset for each in partitions if each.start_offset}
+    ends = {(part.topic, part.partition): part.end_offset for part in partitions}
+    starts = {(part.topic, part.partition): part.start_offset for part in partitions if part.start_offset}
     for kind, offsets in (
         (FileKind.RECOVERY_POINTS, ends),
         (FileKind.HIGH_WATERMARKS, ends),

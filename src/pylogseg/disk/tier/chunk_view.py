@@ -117,8 +117,8 @@ class Cache:
     def leave(self) -> int:
         """Return how many bytes the reader has read that begins a segment: no more than are known of one."""
         with self._lock:
-            found, self._in_order = self._in_order, 0
-            return found
+            count, self._in_order = self._in_order, 0
+            return count
 
     def _shrink(self, kept: int, size: int = 0) -> None:
         """Drop the chunks that were used longest ago, but those in use, and so many of the last, however large."""
@@ -135,15 +135,15 @@ class Cache:
         """Return what a function copies of a chunk, or why it could not be opened; None if it was dropped."""
         key = path, chunk
         with self._lock:
-            found = self._chunks.get(key)
-            if found is None:
+            cached = self._chunks.get(key)
+            if cached is None:
                 return None
             self._chunks.move_to_end(key)
             self._in_use[key] += 1
         try:
-            return _copied(found, copied)
+            return _copied(cached, copied)
         finally:
-            del found  # who waits for room may have that of this chunk
+            del cached  # who waits for room may have that of this chunk
             with self._room:
                 self._in_use[key] -= 1
                 if not self._in_use[key]:
@@ -167,8 +167,8 @@ def _groups(missing: list[int], chunks: Chunks) -> Iterator[list[int]]:
         yield group
 
 
-def _copied(found: Future[Opened], copied: Callable[[bytes], _T]) -> _T | str:
-    opened = found.result()
+def _copied(cached: Future[Opened], copied: Callable[[bytes], _T]) -> _T | str:
+    opened = cached.result()
     return opened if isinstance(opened, str) else copied(opened)
 
 
@@ -244,17 +244,17 @@ class ChunkView:
 
     def _use(self, chunk: int, copied: Callable[[bytes], _T]) -> _T:
         """Return what a function copies of a chunk: who holds the chunk itself keeps the memory of others."""
-        found = None
-        while found is None:
+        copy = None
+        while copy is None:
             try:
-                found = self._cache.use(self.path, chunk, copied)
+                copy = self._cache.use(self.path, chunk, copied)
             except StorageError as error:
                 raise StorageError(error.path, error.operation, error.reason, error.errno) from error
-            if found is None:  # it was dropped for others already
+            if copy is None:  # it was dropped for others already
                 self._cache.get(self.path, chunk, chunk, self._load, self._source.chunks)
-        if isinstance(found, str):
-            self._fail(chunk, found)
-        return found
+        if isinstance(copy, str):
+            self._fail(chunk, copy)
+        return copy
 
     def lost_range(self, start: int, end: int) -> tuple[int, int] | None:
         """Return where the first chunk of a range that cannot be opened begins and ends; None if all can be.
@@ -283,11 +283,11 @@ class ChunkView:
             if stop - start > len(data):
                 opened.append(f"the object ends after {start + len(data)} bytes")
                 continue
-            found = source.open_chunk(data[begin - start : stop - start], original_size(source.chunks, chunk))
+            plain = source.open_chunk(data[begin - start : stop - start], original_size(source.chunks, chunk))
             expected = original_size(source.chunks, chunk)
-            if not isinstance(found, str) and len(found) != expected:
-                found = f"it becomes {len(found)} bytes, and should {expected}"
-            opened.append(found)
+            if not isinstance(plain, str) and len(plain) != expected:
+                plain = f"it becomes {len(plain)} bytes, and should {expected}"
+            opened.append(plain)
         return opened
 
     def _fail(self, chunk: int, reason: str) -> NoReturn:

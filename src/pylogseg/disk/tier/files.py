@@ -175,11 +175,11 @@ class TierFiles:
 
     def _file(self, path: str, operation: str) -> TierFile:
         folder, name = self.split(path)
-        found = self._folder(folder).get(name)
-        if found is None:
+        file = self._folder(folder).get(name)
+        if file is None:
             missing = FileNotFoundError(errno.ENOENT, "no such file in the tier", path)
             raise StorageError(path, operation, "no such file in the tier", errno.ENOENT) from missing
-        return found
+        return file
 
     def _folder(self, path: str) -> dict[str, TierFile]:
         path = path.rstrip("/")
@@ -213,8 +213,8 @@ def opened_once(
 ) -> _Files:
     """Return what was made for a partition of a tier before, if it has what is asked for, or make it."""
     # Who gives other keys does not get what those before opened.
-    given = {KEYS_OPTION: os.environ.get(KEYS_VARIABLE), **(storage_options or {})}
-    key = url, name, repr(sorted(given.items(), key=lambda item: item[0])), memory_map
+    ring = {KEYS_OPTION: os.environ.get(KEYS_VARIABLE), **(storage_options or {})}
+    key = url, name, repr(sorted(ring.items(), key=lambda item: item[0])), memory_map
     with _lock:
         files = _opened.get(key)
     if files is None or not has(files):

@@ -81,10 +81,10 @@ class DiskWithTier(LocalFiles):
             return entries
         own = {entry.name for entry in entries}
         if self.tier is None:
-            known = self._remote.get(os.path.abspath(path), {})
-            return sorted([*entries, *(file.entry for each, file in known.items() if each not in own)])
-        bases = [found.offset for entry in entries if (found := parse_file_name(entry.name)).kind is FileKind.LOG
-                 and not found.suffix and found.offset is not None]  # fmt: skip
+            uploaded = self._remote.get(os.path.abspath(path), {})
+            return sorted([*entries, *(file.entry for name, file in uploaded.items() if name not in own)])
+        bases = [name.offset for entry in entries if (name := parse_file_name(entry.name)).kind is FileKind.LOG
+                 and not name.suffix and name.offset is not None]  # fmt: skip
         first = min(bases, default=_UNENDING)
         log = self.uploaded_log(path, first)
         if log is None:
@@ -92,7 +92,7 @@ class DiskWithTier(LocalFiles):
         self._firsts[os.path.abspath(path)] = first
         hidden = own | ({FileKind.LEADER_EPOCHS.value} if bases else set())  # the folder has those of the end
         self._told |= {f"{path} {note.fact}": note for note in hole_notes(self.tier.url, [log])}
-        remote = {each: file for each, file in files_of(log) if each not in hidden}
+        remote = {name: file for name, file in files_of(log) if name not in hidden}
         self._remote[os.path.abspath(path)] = remote
         return sorted([*entries, *(file.entry for file in remote.values())])
 
@@ -168,7 +168,7 @@ class DiskWithTier(LocalFiles):
             # Without its leader epochs nobody knows whether what the disk has is the same.
             log = self.uploaded_log(path, _UNENDING if self._epochs(path) else self._firsts[path])
             there = [] if log is None else [*log.segments, *log.copies]
-            self._copies[path] = [each for each in there if each.end_offset >= 0]
+            self._copies[path] = [segment for segment in there if segment.end_offset >= 0]
         return self._copies.get(path, [])
 
     def stat(self, path: str) -> Entry:

@@ -74,11 +74,11 @@ class JsonFields:
 
     def objects(self, name: str) -> list[JsonFields]:
         values = JsonFields(self._get(name), self.at, self._name(name), list).value
-        return [JsonFields(each, self.at, f"{self._name(name)}[{i}]") for i, each in enumerate(values)]
+        return [JsonFields(value, self.at, f"{self._name(name)}[{i}]") for i, value in enumerate(values)]
 
     def arrays(self, name: str) -> list[JsonFields]:
         values = JsonFields(self._get(name), self.at, self._name(name), list).value
-        return [JsonFields(each, self.at, f"{self._name(name)}[{i}]", list) for i, each in enumerate(values)]
+        return [JsonFields(value, self.at, f"{self._name(name)}[{i}]", list) for i, value in enumerate(values)]
 
     def array(self, name: str) -> JsonFields:
         return JsonFields(self._get(name), self.at, self._name(name), list)

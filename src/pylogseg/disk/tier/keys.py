@@ -72,8 +72,8 @@ class KeyRing:
     """Private keys by their ids: of a PEM file, of a folder of files named ``<key id>.pem``, or of paths by key id."""
 
     def __init__(self, keys: Keys = None) -> None:
-        given = keys if keys is not None else os.environ.get(KEYS_VARIABLE) or {}
-        self._paths = dict(given) if isinstance(given, Mapping) else _paths(os.fspath(given))
+        ring = keys if keys is not None else os.environ.get(KEYS_VARIABLE) or {}
+        self._paths = dict(ring) if isinstance(ring, Mapping) else _paths(os.fspath(ring))
         self._keys: dict[str, _PrivateKey] = {}
         self._unwrapped: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
         self._samples: dict[str, list[bytes]] = {}
@@ -101,9 +101,9 @@ class KeyRing:
 
         Raises `NoKey` if the ring does not have what it takes, `NotOpened` if its key opens others of this id.
         """
-        known = self._unwrapped.get((key_id, wrapped))
-        if known is not None:
-            return known
+        cached = self._unwrapped.get((key_id, wrapped))
+        if cached is not None:
+            return cached
         key = self._key(key_id)
         data = key.opened(wrapped)
         if data is None:
@@ -126,9 +126,9 @@ class KeyRing:
         if key_id not in self._keys:
             path = self._paths.get(key_id, self._paths.get(ANY_KEY))
             if path is None:
-                known = ", ".join(map(repr, sorted(self._paths))) or "none"
+                names = ", ".join(map(repr, sorted(self._paths))) or "none"
                 raise NoKey(
-                    f"key {key_id!r} is not in the key ring, which has {known}: give its PEM file (keys=, --keys, or"
+                    f"key {key_id!r} is not in the key ring, which has {names}: give its PEM file (keys=, --keys, or"
                     f" {KEYS_VARIABLE} in the environment)"
                 )
             self._keys[key_id] = _load(key_id, os.fspath(path))
@@ -143,12 +143,12 @@ def _paths(path: str) -> dict[str, str | os.PathLike[str]]:
         names = sorted(os.listdir(path))
     except OSError as error:
         raise StorageError(path, "read", error.strerror or "no keys here", error.errno) from error
-    found: dict[str, str | os.PathLike[str]] = {
+    pem_files: dict[str, str | os.PathLike[str]] = {
         name[: -len(".pem")]: os.path.join(path, name) for name in names if name.endswith(".pem")
     }
-    if not found:
+    if not pem_files:
         raise RequestError(f"{path}: no file named <key id>.pem here")
-    return found
+    return pem_files
 
 
 class PublicKey:

@@ -55,26 +55,26 @@ class Found:
 
 def find_aiven(shared: Shared, objects: Iterable[Stored]) -> Found:
     """Return the uploads of Aiven's plugin among objects; reads all manifests, many at a time."""
-    found = Found()
+    contents = Found()
     named: dict[tuple[str, ...], dict[str, Stored]] = {}  # the first is the folder above the topic's
     for stored in objects:
         match = _AIVEN.fullmatch(stored.path)
         if match is None:
-            found.others.append(stored)
+            contents.others.append(stored)
         else:
             named.setdefault((match[1] or "", *match.group(2, 3, 4, 5, 6)), {})[match[7]] = stored
     whole = {name: parts for name, parts in named.items() if "rsm-manifest" in parts}
     for name, parts in named.items():
         if name not in whole:
-            found.orphans += parts.values()
+            contents.orphans += parts.values()
     uploads = _each(shared, lambda item: _aiven_upload(shared, *item), sorted(whole.items()))
-    known = {upload.segment.topic_id for upload in uploads if not isinstance(upload, BrokenUpload)}
+    topic_ids = {upload.segment.topic_id for upload in uploads if not isinstance(upload, BrokenUpload)}
     for upload, name in zip(uploads, sorted(whole), strict=True):
-        if upload.segment.topic_id in known or _is_topic(upload.segment.topic):
-            found.uploads.append(upload)
+        if upload.segment.topic_id in topic_ids or _is_topic(upload.segment.topic):
+            contents.uploads.append(upload)
         else:
-            found.others += whole[name].values()
-    return found
+            contents.others += whole[name].values()
+    return contents
 
 
 def _is_topic(name: str) -> bool:
@@ -106,8 +106,8 @@ def _aiven_upload(shared: Shared, name: tuple[str, ...], parts: dict[str, Stored
         if said != (topic_id, int(partition), int(offset), segment_id) or not topic.endswith(segment.topic):
             raise CorruptionError(at, 0, f"it is the manifest of {segment.topic}-{said[1]}, offset {said[2]}")
     except (CorruptionError, StorageError) as error:
-        known = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
-        return BrokenUpload(known, max(log.size, 0), log.modified_ms, shared.objects.name(log.path), error)
+        named = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
+        return BrokenUpload(named, max(log.size, 0), log.modified_ms, shared.objects.name(log.path), error)
     if manifest.encryption is not None:
         shared.keys.note(manifest.encryption.key_id, manifest.encryption.wrapped)
     return AivenUpload(shared, manifest, log, parts.get("indexes"))
@@ -115,12 +115,12 @@ def _aiven_upload(shared: Shared, name: tuple[str, ...], parts: dict[str, Stored
 
 def find_files(shared: Shared, objects: Iterable[Stored]) -> Found:
     """Return the uploads of Kafka's `LocalTieredStorage` among objects."""
-    found = Found()
+    contents = Found()
     named: dict[tuple[str, ...], dict[FileKind, Stored]] = {}
     for stored in objects:
         match = _FILES.fullmatch(stored.path)
         if match is None or not _is_topic(match[2]):
-            found.others.append(stored)
+            contents.others.append(stored)
         else:
             named.setdefault((match[1] or "", *match.group(2, 3, 4, 5, 6)), {})[_KINDS[match[7]]] = stored
     whole = []
@@ -128,13 +128,13 @@ def find_files(shared: Shared, objects: Iterable[Stored]) -> Found:
         if FileKind.LOG in files and FileKind.LEADER_EPOCHS in files:
             whole.append((name, files))
         else:
-            found.orphans += files.values()
+            contents.orphans += files.values()
     for upload, (_, files) in zip(_each(shared, lambda item: _file_upload(shared, *item), whole), whole, strict=True):
         if isinstance(upload, BrokenUpload) and upload.missing:
-            found.orphans += files.values()  # its copy broke off: the snapshot is copied after the leader epochs
+            contents.orphans += files.values()  # its copy broke off: the snapshot is copied after the leader epochs
         else:
-            found.uploads.append(upload)
-    return found
+            contents.uploads.append(upload)
+    return contents
 
 
 def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, Stored]) -> Upload:
@@ -157,8 +157,8 @@ def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, St
             )
         leaders = _leaders_of(upload, end, _first_epoch(upload), last_epoch)
     except (CorruptionError, StorageError) as error:
-        known = segment, upload.size, upload.modified_ms, upload.name
-        return BrokenUpload(*known, error, missing=upload.missing, has_manifest=False)
+        place = segment, upload.size, upload.modified_ms, upload.name
+        return BrokenUpload(*place, error, missing=upload.missing, has_manifest=False)
     return FileUpload(shared, segment._replace(end_offset=end - 1, leader_epochs=leaders), files)
 
 
@@ -202,16 +202,16 @@ def _leaders_of(upload: FileUpload, end: int, first_epoch: int, last_epoch: int)
     ends = [first for _, first in leaders[1:]] + [end]
     settled = []
     for (epoch, first), stop in zip(leaders, ends, strict=False):
-        there = [each for base, each in own if first <= base < stop]
+        there = [own_epoch for base, own_epoch in own if first <= base < stop]
         if there and epoch not in there:
             epoch = min(there[0], epoch) if len(there) == 1 else there[0] if len(set(there)) == 1 else -1
         settled.append((epoch, first))
     if _ascend(settled) and settled[0][0] >= 0:
         return tuple(settled)
-    found: dict[int, int] = {}
+    first_offsets: dict[int, int] = {}
     for first, epoch in own:
-        found.setdefault(epoch, first)
-    return tuple(sorted(found.items()))
+        first_offsets.setdefault(epoch, first)
+    return tuple(sorted(first_offsets.items()))
 
 
 def _ascend(leaders: Sequence[tuple[int, int]]) -> bool:

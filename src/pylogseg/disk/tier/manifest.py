@@ -288,13 +288,13 @@ def parse_manifest(data: bytes, at: str) -> Manifest:
     if len(data) > MANIFEST_LIMIT_BYTES:
         raise CorruptionError(at, MANIFEST_LIMIT_BYTES, f"a manifest of {len(data)} bytes is not read")
     try:
-        found = bounded_json.loads(data)
+        value = bounded_json.loads(data)
     except RecursionError:
         raise CorruptionError(at, 0, "not a manifest: its JSON is nested too deeply") from None
     except ValueError as error:
         # Not the error itself, which may quote the text, and so a key.
         raise CorruptionError(at, getattr(error, "pos", 0), "not a manifest: this is not JSON") from None
-    fields = _object(found, "the manifest", at)
+    fields = _object(value, "the manifest", at)
     if fields.get("version") != "1":
         raise CorruptionError(at, 0, f"a manifest of version {str(fields.get('version'))[:20]!r}: only '1' is known")
     if type(fields.get("compression")) is not bool:
@@ -354,19 +354,19 @@ def _object(value: Any, name: str, at: str) -> dict[str, Any]:
 
 
 def _indexes(fields: dict[str, Any], at: str) -> dict[FileKind, tuple[int, int]]:
-    found = {}
+    places = {}
     for name, kind in INDEXES.items():
         if fields.get(name) is not None:
             place = _object(fields[name], f"segmentIndexes.{name}", at)
-            found[kind] = whole(at, place, "position"), whole(at, place, "size")
-    if FileKind.LEADER_EPOCHS not in found or FileKind.OFFSET_INDEX not in found:
+            places[kind] = whole(at, place, "position"), whole(at, place, "size")
+    if FileKind.LEADER_EPOCHS not in places or FileKind.OFFSET_INDEX not in places:
         raise CorruptionError(at, 0, "segmentIndexes has no offset index, or no leader epochs")
-    return found
+    return places
 
 
 def encryption_fields(encryption: Encryption) -> dict[str, str]:
     """Return how something is encrypted as JSON has it."""
-    wrapped, aad = (base64.b64encode(each).decode() for each in (encryption.wrapped, encryption.aad))
+    wrapped, aad = (base64.b64encode(part).decode() for part in (encryption.wrapped, encryption.aad))
     return {"dataKey": f"{encryption.key_id}:{wrapped}", "aad": aad}
 
 
@@ -416,9 +416,9 @@ def _segment(fields: dict[str, Any], at: str) -> UploadedSegment:
 
 
 def _epochs(fields: dict[str, Any], at: str) -> tuple[tuple[int, int], ...]:
-    found = []
+    epochs = []
     for epoch in fields:
         if not epoch.isascii() or not epoch.isdecimal() or len(epoch) > 10:
             raise CorruptionError(at, 0, f"{epoch[:20]!r} is not a leader epoch")
-        found.append((int(epoch), whole(at, fields, epoch, _INT64)))
-    return tuple(sorted(found))
+        epochs.append((int(epoch), whole(at, fields, epoch, _INT64)))
+    return tuple(sorted(epochs))

@@ -25,8 +25,8 @@ def check_layout(text: str) -> None:
     if layout in LAYOUTS and plus and "://" not in rest and not os.path.exists(text):
         raise RequestError(f"{text}: not the URL of a tier: the store is missing, as in {layout}+file:///path")
     if plus and layout.isalnum() and layout not in LAYOUTS and "://" in rest:
-        known = " and ".join(f"{name}+" for name in LAYOUTS)
-        raise RequestError(f"{text}: no tier has the layout {layout!r}; there are {known}")
+        layouts = " and ".join(f"{name}+" for name in LAYOUTS)
+        raise RequestError(f"{text}: no tier has the layout {layout!r}; there are {layouts}")
 
 
 def file_system(

@@ -115,12 +115,12 @@ class ArchivedPartition:
     @property
     def objects(self) -> dict[str, ArchivedFile]:
         """All its objects, by their names in the archive."""
-        found = {
+        objects = {
             self.stem(segment) + suffix: stored
             for segment in self.segments
             for suffix, stored in zip(SUFFIXES, segment.objects, strict=True)
         }
-        return found | {self.file_key(name): stored for name, stored in self.files.items()}
+        return objects | {self.file_key(name): stored for name, stored in self.files.items()}
 
 
 class SeenDisk(NamedTuple):
@@ -250,14 +250,14 @@ class Point:
     @property
     def head(self) -> PointHead:
         """Its row in a list of points."""
-        stored = [each for part in self.partitions for segment in part.segments for each in segment.objects]
-        stored += [each for part in self.partitions for each in part.files.values()]
+        stored = [file for part in self.partitions for segment in part.segments for file in segment.objects]
+        stored += [file for part in self.partitions for file in part.files.values()]
         return PointHead(
             self.id,
             self.time_ms,
             self.cluster_id,
             len(self.partitions),
-            sum(each.size for each in stored),
+            sum(file.size for file in stored),
             None if self.not_seen is None else len(self.not_seen),
             sum(bool(part.fault) for part in self.partitions) + len(self.faults),
             self.is_sealed,
@@ -266,7 +266,7 @@ class Point:
     @property
     def by_name(self) -> dict[str, ArchivedPartition]:
         """The partition that is read of each name: of several topics of one name the last, and one that a disk has."""
-        return {each.name: each for each in sorted(self.partitions, key=self._is_on_a_disk)}
+        return {partition.name: partition for partition in sorted(self.partitions, key=self._is_on_a_disk)}
 
     def _is_on_a_disk(self, partition: ArchivedPartition) -> bool:
         return self.disks[partition.disk].state != "absent"
@@ -274,7 +274,7 @@ class Point:
     @property
     def is_whole(self) -> bool:
         """True if all partitions of the cluster are known to be in it, with all committed records."""
-        return self.not_seen == () and not self.faults and not any(each.fault for each in self.partitions)
+        return self.not_seen == () and not self.faults and not any(partition.fault for partition in self.partitions)
 
     @property
     def text(self) -> str:
@@ -294,8 +294,8 @@ class Point:
                 "notes": self.notes,
                 "faults": self.faults,
                 "partitions": [
-                    {**partition_fields(each), "segments": list(map(segment_fields, each.segments))}
-                    for each in self.partitions
+                    {**partition_fields(partition), "segments": list(map(segment_fields, partition.segments))}
+                    for partition in self.partitions
                 ],
             },
             separators=(",", ":"),

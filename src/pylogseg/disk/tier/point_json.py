@@ -46,8 +46,8 @@ def parse_point(data: bytes, at: str) -> Point:
 def point_of(fields: JsonFields) -> Point:
     """Return the point that members are, with the partitions and all else that is in lists."""
     disks = disks_of(fields)
-    partitions = tuple(partition_of(each, len(disks)) for each in fields.objects("partitions"))
-    order = [(each.topic, each.topic_id, each.partition) for each in partitions]
+    partitions = tuple(partition_of(partition, len(disks)) for partition in fields.objects("partitions"))
+    order = [(partition.topic, partition.topic_id, partition.partition) for partition in partitions]
     for before, after in pairwise(order):
         if before >= after:
             reason = f"partitions has {after} behind {before}: expected each once, in order"
@@ -62,10 +62,10 @@ def point_of(fields: JsonFields) -> Point:
         _settings(fields),
         None
         if fields.value.get("notSeen", 0) is None
-        else tuple(NotSeen(each.topic(0), each.uuid(1), each.number(2, INT32)) for each in fields.arrays("notSeen")),
+        else tuple(NotSeen(row.topic(0), row.uuid(1), row.number(2, INT32)) for row in fields.arrays("notSeen")),
         tuple(
-            CommitAboveEnd(each.text(0), each.topic(1), each.number(2, INT32), each.number(3), each.number(4))
-            for each in fields.arrays("aboveEnd")
+            CommitAboveEnd(row.text(0), row.topic(1), row.number(2, INT32), row.number(3), row.number(4))
+            for row in fields.arrays("aboveEnd")
         ),
         fields.texts("notes"),
         fields.texts("faults") if "faults" in fields.value else (),
@@ -74,19 +74,19 @@ def point_of(fields: JsonFields) -> Point:
 
 
 def disks_of(fields: JsonFields) -> tuple[SeenDisk, ...]:
-    return tuple(_disk(each) for each in fields.objects("disks"))
+    return tuple(_disk(disk) for disk in fields.objects("disks"))
 
 
 def check_seal(fields: JsonFields, data: bytes) -> None:
     """Check the SHA-256 that a point has of itself, where its format, or the point, says that there is one."""
     if fields.value["format"] == UNSEALED_FORMAT and "sha256" not in fields.value:
         return
-    seal, found = _SEAL.fullmatch(data[-_SEAL_BYTES:]), hashlib.sha256(data[:-_SEAL_BYTES]).hexdigest()
+    seal, actual = _SEAL.fullmatch(data[-_SEAL_BYTES:]), hashlib.sha256(data[:-_SEAL_BYTES]).hexdigest()
     if seal is None:
         raise fields.fault("sha256", "the last member, the SHA-256 of all bytes before it: it was changed, or rotted")
-    if seal[1].decode() != found:
+    if seal[1].decode() != actual:
         reason = (
-            f"its SHA-256 is {found}, and it says {seal[1].decode()}: it was changed after it was written, or rotted"
+            f"its SHA-256 is {actual}, and it says {seal[1].decode()}: it was changed after it was written, or rotted"
         )
         raise CorruptionError(fields.at, 0, reason)
 
@@ -94,12 +94,12 @@ def check_seal(fields: JsonFields, data: bytes) -> None:
 def loaded(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> JsonFields:
     """Return the members of a file of an archive, of a format that is known here."""
     try:
-        found = bounded_json.loads(data)
+        members = bounded_json.loads(data)
     except RecursionError:
         raise CorruptionError(at, 0, f"not {what}: its JSON is nested too deeply") from None
     except ValueError as error:
         raise CorruptionError(at, getattr(error, "pos", 0), f"not {what}: {error}") from None
-    fields = JsonFields(found, at, "")
+    fields = JsonFields(members, at, "")
     if fields.number("format") not in formats:
         raise fields.fault("format", f"{' or '.join(map(str, formats))}; a newer version may have written it")
     return fields
@@ -127,7 +127,7 @@ def partition_of(fields: JsonFields, disks: int) -> ArchivedPartition:
     """Return a partition of a point that has so many disks."""
     start = fields.number("start")
     end = fields.number("end", least=start)
-    epochs = tuple((each.number(0, INT32), each.number(1)) for each in fields.arrays("epochs"))
+    epochs = tuple((entry.number(0, INT32), entry.number(1)) for entry in fields.arrays("epochs"))
     if any(before[0] >= after[0] or before[1] > after[1] for before, after in pairwise(epochs)):
         raise fields.fault("epochs", "epochs and offsets in order")
     segments = tuple(map(segment_of, fields.arrays("segments")))
@@ -139,7 +139,7 @@ def partition_of(fields: JsonFields, disks: int) -> ArchivedPartition:
     for name in inside:
         if not _FILE.fullmatch(name):
             raise CorruptionError(fields.at, 0, f"{fields.where}.files has {name!r}: no such file belongs to a point")
-    files = {name: JsonFields(each, fields.at, f"{fields.where}.files.{name}", list) for name, each in inside.items()}
+    files = {name: JsonFields(row, fields.at, f"{fields.where}.files.{name}", list) for name, row in inside.items()}
     return ArchivedPartition(
         fields.topic("topic"),
         fields.uuid("topicId"),
@@ -151,7 +151,7 @@ def partition_of(fields: JsonFields, disks: int) -> ArchivedPartition:
         fields.number("disk", disks - 1),
         epochs,
         segments,
-        {name: _file(each, 0, 1) for name, each in files.items()},
+        {name: _file(row, 0, 1) for name, row in files.items()},
         fields.text("fault"),
     )
 

@@ -81,12 +81,12 @@ def write_lists(store: ObjectStore, point: Point, known: Collection[str]) -> tup
 
 def _lines(point: Point) -> Iterator[_Line]:
     """Yield the lines of a point: segments stand before the partition that they belong to."""
-    for each in point.partitions:
-        part_of = _line({_PART_OF: [each.topic, each.topic_id, each.partition]})
-        yield from ((_line(segment_fields(segment)), part_of) for segment in each.segments)
-        yield _line(partition_fields(each)), None
+    for partition in point.partitions:
+        part_of = _line({_PART_OF: [partition.topic, partition.topic_id, partition.partition]})
+        yield from ((_line(segment_fields(segment)), part_of) for segment in partition.segments)
+        yield _line(partition_fields(partition)), None
     yield from ((_line({_SETTINGS: [topic_id, own]}), None) for topic_id, own in point.settings.items())
-    yield from ((_line({_NOT_SEEN: each}), None) for each in point.not_seen or ())
+    yield from ((_line({_NOT_SEEN: missing}), None) for missing in point.not_seen or ())
     yield from ((_line({_ABOVE_END: commit}), None) for commit in point.above_end)
     faults = set(point.faults)
     for note in point.notes:
@@ -176,7 +176,7 @@ def names_of_lists(store: ObjectStore, head: PointHead, at: str) -> tuple[list[s
 
 
 def read_listed(store: ObjectStore, fields: JsonFields, head: PointHead) -> Point:
-    names, known = names_of_lists(store, head, fields.at)
+    names, keys = names_of_lists(store, head, fields.at)
     members = dict(fields.value) | {
         "settings": {},
         "notSeen": [],
@@ -205,7 +205,7 @@ def read_listed(store: ObjectStore, fields: JsonFields, head: PointHead) -> Poin
         raise CorruptionError(fields.at, 0, f"its lists end with {len(segments):,} segments of no partition")
     if head.not_seen is None:
         members["notSeen"] = None
-    point = replace(point_of(JsonFields(members, fields.at, "")), lists=frozenset(known))
+    point = replace(point_of(JsonFields(members, fields.at, "")), lists=frozenset(keys))
     if point.head._replace(depth=head.depth, lists=head.lists) != head:
         raise CorruptionError(fields.at, 0, "its lists have another number of partitions, bytes or faults than it says")
     return point
@@ -274,7 +274,7 @@ def partitions_in(data: bytes, at: str) -> Iterator[ArchivedPartition]:
             segments = []
         elif _PART_OF in row:
             of = fields.array(_PART_OF)
-            inside = tuple(segment_of(JsonFields(each, at, "a segment", list)) for each in segments)
+            inside = tuple(segment_of(JsonFields(row, at, "a segment", list)) for row in segments)
             end = inside[-1].end_offset if inside else 0
             yield ArchivedPartition(of.topic(0), of.uuid(1), of.number(2, INT32), 0, end, end, "", 0, (), inside)
             segments = []

@@ -84,8 +84,8 @@ def list_points(
     """
     keys = archive_store(archive, storage_options).list(POINTS)
     names = (key.removeprefix(f"{POINTS}/").removesuffix(".json") for key in keys if key.endswith(".json"))
-    found = [point for name in names if (point := point_name(name)) is not None]
-    return sorted(found, key=lambda name: (name.time_ms, name.id))
+    points = [point for name in names if (point := point_name(name)) is not None]
+    return sorted(points, key=lambda name: (name.time_ms, name.id))
 
 
 def point_name(text: str) -> PointName | None:
@@ -187,18 +187,18 @@ def find_point(
     if not names:
         raise RequestError(f"{store.name(POINTS)}: no point of an archive is here")
     if point is not None:
-        found = [name for name in names if name.id.startswith(point)]
-        if len(found) != 1:
-            what = f"{len(found)} points begin" if found else "no point begins"
-            last = f"; the newest is {names[-1].id}" if not found else f", such as {found[0].id} and {found[1].id}"
+        fits = [name for name in names if name.id.startswith(point)]
+        if len(fits) != 1:
+            what = f"{len(fits)} points begin" if fits else "no point begins"
+            last = f"; the newest is {names[-1].id}" if not fits else f", such as {fits[0].id} and {fits[1].id}"
             raise RequestError(f"{store.name(POINTS)}: {what} with {point!r}{last}")
-        return found[0]
-    found = [name for name in names if at_ms is None or name.time_ms <= at_ms]
-    if not found:
+        return fits[0]
+    fits = [name for name in names if at_ms is None or name.time_ms <= at_ms]
+    if not fits:
         raise RequestError(
             f"{store.name(POINTS)}: no point is as old as {iso_text(at_ms or 0)}; the oldest is {names[0].id}"
         )
-    return found[-1]
+    return fits[-1]
 
 
 def _ms_said(text: str) -> int | None:

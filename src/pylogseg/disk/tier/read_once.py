@@ -45,12 +45,12 @@ def compared(segment: TierSegment | None) -> Iterator[Callable[[], list[Corrupti
     assert isinstance(objects, ReadOnce)
 
     def differing() -> list[CorruptionError]:
-        found = []
+        differences = []
         for stored, sha256 in wanted:
             with contextlib.suppress(StorageError):  # who reads it has met that
                 if what := difference(objects.sha256(stored), sha256):
-                    found.append(CorruptionError(objects.name(stored.path), 0, what))
-        return found
+                    differences.append(CorruptionError(objects.name(stored.path), 0, what))
+        return differences
 
     with objects.summed((stored for stored, _ in wanted), lambda size: None):
         yield differing
@@ -79,9 +79,9 @@ class ReadOnce(Objects):
         self._begin()
 
     def open(self, stored: Stored) -> FileView:
-        found = self._open.get(stored.path)
-        if found is not None:
-            return found.opened()
+        shared = self._open.get(stored.path)
+        if shared is not None:
+            return shared.opened()
         view = super().open(stored)
         if not stored.path.endswith(_MANIFEST):
             return view

@@ -34,11 +34,11 @@ def open_file(stored: bytes, keys: KeyRing, at: str) -> bytes:
         raise CorruptionError(at, len(_MAGIC), "a sealed file has no line in JSON that says how")
     sealed = stored[end + 1 :]
     try:
-        found = opener(encryption, False, keys)(sealed, max(len(sealed) - OVERHEAD_BYTES, 0))
+        plain = opener(encryption, False, keys)(sealed, max(len(sealed) - OVERHEAD_BYTES, 0))
     except NoKey as error:
         raise MissingKeyError(at, "read", str(error)) from None
     except NotOpened as error:
         raise CorruptionError(at, end + 1, str(error)) from None
-    if isinstance(found, str):
-        raise CorruptionError(at, end + 1, found)
-    return found
+    if isinstance(plain, str):
+        raise CorruptionError(at, end + 1, plain)
+    return plain

@@ -141,20 +141,20 @@ def whole_log(
     left: list[tuple[Upload, LeftOut]] = []
     holes: list[tuple[int, int]] = []
     if parts and lineage is not None:
-        found = assemble(parts, lineage.cut(end))
-        segments = [TierSegment(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
-        left, holes = [(good[each.part], each) for each in (*found.left, *claims)], found.holes
+        assembly = assemble(parts, lineage.cut(end))
+        segments = [TierSegment(good[piece.part], piece.first_offset, piece.end_offset) for piece in assembly.pieces]
+        left, holes = [(good[piece.part], piece) for piece in (*assembly.left, *claims)], assembly.holes
     if segments:
         segments[0] = _with_all_of_its_first_batch(segments[0])
     for number, broken in enumerate(sorted((u for u in uploads if isinstance(u, BrokenUpload)), key=_order)):
         first = broken.segment.start_offset
-        if first >= end or any(each.first_offset <= first < each.end_offset for each in segments):
+        if first >= end or any(segment.first_offset <= first < segment.end_offset for segment in segments):
             left.append((broken, LeftOut(number, first, -1, LeftKind.COPY, "its manifest is damaged; others have it")))
         else:
             segments.append(TierSegment(broken, first, -1))
-    segments.sort(key=lambda each: each.first_offset)
-    copies = [TierSegment(upload, each.first_offset, each.end_offset) for upload, each in left
-              if each.kind is LeftKind.COPY and each.end_offset >= 0]  # fmt: skip
+    segments.sort(key=lambda segment: segment.first_offset)
+    copies = [TierSegment(upload, piece.first_offset, piece.end_offset) for upload, piece in left
+              if piece.kind is LeftKind.COPY and piece.end_offset >= 0]  # fmt: skip
     return TieredLog(*name, segments, left, holes, copies)
 
 
@@ -216,25 +216,25 @@ def _knows_its_start(part: LogRange) -> bool:
 
 def settled(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
     """Return uploads, in the order of their offsets, with what their segments have, and what was only claimed."""
-    found: list[Upload] = list(uploads)
+    settled: list[Upload] = list(uploads)
     claims: list[LeftOut] = []
     doubtful = sorted(_doubtful([upload.segment for upload in uploads]))
     if not doubtful:
-        return found, claims
+        return settled, claims
     with ThreadPoolExecutor(min(MANIFEST_THREADS, len(doubtful)), thread_name_prefix="pylogseg-tier") as pool:
         for number, segment in zip(doubtful, pool.map(lambda i: _asked(uploads[i]), doubtful), strict=True):
             upload, said = uploads[number], uploads[number].segment
             if segment is None:
                 continue
             if isinstance(upload, FileUpload):
-                found[number] = replace(upload, segment=segment)
+                settled[number] = replace(upload, segment=segment)
                 reason = (
                     f"a batch in it ends at offset {said.end_offset}, and by the others it ends at {segment.end_offset}"
                 )
                 claims.append(LeftOut(number, segment.end_offset + 1, said.end_offset + 1, LeftKind.CLAIM, reason))
             if not isinstance(upload, AivenUpload):
                 continue
-            found[number] = replace(upload, manifest=replace(upload.manifest, segment=segment))
+            settled[number] = replace(upload, manifest=replace(upload.manifest, segment=segment))
             if segment.end_offset < said.end_offset:
                 reason = f"its manifest ends at offset {said.end_offset}, and its last batch at {segment.end_offset}"
                 claims.append(LeftOut(number, segment.end_offset + 1, said.end_offset + 1, LeftKind.CLAIM, reason))
@@ -244,7 +244,7 @@ def settled(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
                     f"its manifest has leader epoch {foreign[0]}, and the leader epochs beside the segment have not"
                 )
                 claims.append(LeftOut(number, said.start_offset, segment.end_offset + 1, LeftKind.CLAIM, reason))
-    return found, claims
+    return settled, claims
 
 
 def _doubtful(segments: Sequence[UploadedSegment]) -> Iterator[int]:

@@ -65,7 +65,7 @@ class Tier:
             when = max((upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
             latest[topic] = max(latest.get(topic, (-2, -2, "")), (*when, topic_id))
         self.mixed = {name: why for name, uploads in self.by_partition.items() if (why := _mixed(name, uploads))}
-        several = _several(self.by_partition, {topic: each[2] for topic, each in latest.items()})
+        several = _several(self.by_partition, {topic: newest[2] for topic, newest in latest.items()})
         self.refused = {name[:2]: why for name in self.by_partition if (why := several.get(name[0]))}
         self.refused |= {name[:2]: why for name, why in self.mixed.items() if latest[name[0]][2] == name[2]}
         for name, uploads in sorted(self.by_partition.items()):
@@ -96,11 +96,11 @@ class Tier:
         find, form = _LAYOUTS[layout]
         objects = Objects(place, options, memory_map=memory_map)
         folders = [None] if only is None else _folders_of(objects, layout, only)
-        found = find(Shared(objects, keys), [stored for folder in folders for stored in objects.find(folder)])
-        if None in folders and not found.uploads and not found.orphans:
+        uploads = find(Shared(objects, keys), [stored for folder in folders for stored in objects.find(folder)])
+        if None in folders and not uploads.uploads and not uploads.orphans:
             links = "".join(f"; {link} is a link, which is not followed" for link in objects.links[:1])
             raise RequestError(f"{url}: no uploaded segment here (objects named {form}){links}")
-        return cls(url, objects, found)
+        return cls(url, objects, uploads)
 
     @property
     def links(self) -> list[str]:
@@ -182,7 +182,7 @@ def _several(
         whole = [upload for upload in uploads if not isinstance(upload, BrokenUpload)]
         if whole:
             by_topic.setdefault(topic, {}).setdefault(topic_id, []).extend(whole)
-    found: dict[str, str] = {}
+    refusals: dict[str, str] = {}
     for topic, ids in by_topic.items():
         if len(ids) < 2:
             continue
@@ -197,8 +197,8 @@ def _several(
             why = f"{len(ids)} topics of the name {topic} were uploaded at the same time: those of several clusters"
         else:
             continue
-        found[topic] = f"{why}; name one of their folders, or the prefix above it, as the URL: {folders}"
-    return found
+        refusals[topic] = f"{why}; name one of their folders, or the prefix above it, as the URL: {folders}"
+    return refusals
 
 
 def _uploaded_ms(upload: Upload) -> int:
@@ -216,13 +216,13 @@ def _folders_of(objects: Objects, layout: str, name: str) -> list[str | None]:
     files = objects.files
     folders = [entry.name for entry in files.list_folder(objects.root) if entry.is_dir]
     named = [name for name in folders if not objects.is_link(files.join(objects.root, name))]
-    found = [(files.join(objects.root, each), match) for each in named if (match := form.fullmatch(each))]
-    if len({match[2] for _, match in found}) > 1:
-        return [folder for folder, _ in found]
+    matches = [(files.join(objects.root, name), match) for name in named if (match := form.fullmatch(name))]
+    if len({match[2] for _, match in matches}) > 1:
+        return [folder for folder, _ in matches]
     if layout == "localtier":
-        there = [folder for folder, match in found if match[1] == partition]
+        there = [folder for folder, match in matches if match[1] == partition]
     else:
-        there = [folder for folder, _ in found if any(entry.name == partition for entry in files.list_folder(folder))]
+        there = [folder for folder, _ in matches if any(entry.name == partition for entry in files.list_folder(folder))]
         there = [files.join(folder, partition) for folder in there]
-    is_top = bool(named) and all(_FOLDER.fullmatch(each) for each in named)
+    is_top = bool(named) and all(_FOLDER.fullmatch(name) for name in named)
     return [*there] if there or is_top else [None]

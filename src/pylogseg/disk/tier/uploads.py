@@ -53,7 +53,7 @@ class Objects:
         top = self.root if folder is None else folder
         if isinstance(self.files, RemoteFiles):
             return [Stored(path, entry.size, entry.modified_ms) for path, entry in self.files.find(top)]
-        found: list[Stored] = []
+        objects: list[Stored] = []
         folders = [top]
         while folders:
             here = folders.pop()
@@ -65,8 +65,8 @@ class Objects:
                 if entry.is_dir:
                     folders.append(path)
                 else:
-                    found.append(Stored(path, entry.size, entry.modified_ms))
-        return found
+                    objects.append(Stored(path, entry.size, entry.modified_ms))
+        return objects
 
     def is_link(self, folder: str) -> bool:
         """Check whether a folder is one of the links that are not followed."""
