@@ -156,8 +156,8 @@ class Appender:
 
     def add_producer(self, run: Run, producer_id: int) -> bool:
         """Add a producer to a run; return False if its batches cannot be written in one."""
-        known = self.state.producers.in_order(producer_id)
-        return known is not None and run.add_producer(*known)
+        place = self.state.producers.in_order(producer_id)
+        return place is not None and run.add_producer(*place)
 
     # ---- many batches ----
 

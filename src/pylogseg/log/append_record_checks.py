@@ -247,7 +247,7 @@ def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> 
         body = memoryview(decompress(batch.codec, value, magic=batch.magic, limit=limit))
     except CodecError as error:
         raise RequestError(f"{where}: the inner messages cannot be decompressed: {_remedied(error)}") from None
-    found: list[memoryview] = []
+    messages: list[memoryview] = []
     at = 0
     while len(body) - at >= 12:
         length = _int(body, at + 8)
@@ -255,11 +255,11 @@ def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> 
             raise CorruptionError(where, batch.position, f"an inner message has length {length}, less than 14")
         if length > len(body) - at - 12:
             break  # one that is cut off is ignored
-        found.append(body[at : at + 12 + length])
+        messages.append(body[at : at + 12 + length])
         at += 12 + length
-    if not found:
+    if not messages:
         raise InvalidRecordError(f"{where}: a compressed message holds no inner message")
-    return found
+    return messages
 
 
 def _inner_base(inner: list[memoryview], batch: Batch, where: str) -> int:

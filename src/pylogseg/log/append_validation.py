@@ -44,11 +44,11 @@ def leader(data: Any, rules: Rules, terms: Terms, where: str = "<append>") -> Pr
     batches if there is nothing to write. Errors are those of Kafka; an InvalidRecordError lists the records.
     """
     view = byte_view(data)
-    found = analyze(view, terms.origin, terms.leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
-    if not found.batches:
+    bounds = analyze(view, terms.origin, terms.leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
+    if not bounds.batches:
         return Prepared(b"", [], -1, -1, -1, -1, -1, 0)
-    view = view[: found.valid_bytes]
-    return _LeaderAppend(view, found, rules, terms, where).prepare()
+    view = view[: bounds.valid_bytes]
+    return _LeaderAppend(view, bounds, rules, terms, where).prepare()
 
 
 def follower(
@@ -68,18 +68,18 @@ def follower(
     if done is None:
         view = byte_view(data)
         try:
-            found = analyze(view, Origin.REPLICATION, leader_epoch, size_limit=None, monotonic=True, where=where)
+            bounds = analyze(view, Origin.REPLICATION, leader_epoch, size_limit=None, monotonic=True, where=where)
         except OffsetsOutOfOrderError as error:
             raise _with_offsets(error, view, None, where) from None
         done = Prepared(
-            view[: found.valid_bytes],
-            found.batches,
-            found.first_offset,
-            found.last_offset,
-            found.last_offset_of_first,
-            found.max_timestamp,
+            view[: bounds.valid_bytes],
+            bounds.batches,
+            bounds.first_offset,
+            bounds.last_offset,
+            bounds.last_offset_of_first,
+            bounds.max_timestamp,
             -1,
-            found.valid_bytes,
+            bounds.valid_bytes,
         )
     if done.batches:
         start = done.first_offset if done.first_offset >= 0 else done.last_offset_of_first
@@ -148,7 +148,7 @@ class _LeaderAppend:
     def check_all(self, *, lenient: bool = False, broken: npt.NDArray[np.bool_] | None = None) -> list[CheckedFields]:
         """Check all batches and their records; `broken` marks the records that cannot be rewritten."""
         self.check_number()
-        found: list[CheckedFields] = []
+        checks: list[CheckedFields] = []
         first = 0
         for batch in self.found.batches:
             self.check_batch(batch)
@@ -158,8 +158,8 @@ class _LeaderAppend:
             worst = int(unwritable[0]) if unwritable is not None and len(unwritable) else None
             check_records(checked, batch, self.rules, self.now_ms, self.where, worst)
             first += count
-            found.append(checked)
-        return found
+            checks.append(checked)
+        return checks
 
     def check_batch(self, batch: Batch) -> None:
         if batch.magic != self.first.magic:

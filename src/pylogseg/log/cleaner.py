@@ -108,8 +108,8 @@ class Cleaner:
         position = segment.offset_index.floor(start)[1]
 
         def put_plain(position: int) -> tuple[int, PlainKeys]:
-            found = self._offsets.put_plain(functools.partial(self._reader.call, segment), position, start)
-            return found.size, found
+            keys = self._offsets.put_plain(functools.partial(self._reader.call, segment), position, start)
+            return keys.size, keys
 
         for step in steps(segment, position, put_plain, crc=self._crc, scratch=scratch):
             self._check()
@@ -187,12 +187,12 @@ class Cleaner:
                 self._check()
                 if isinstance(step, Window):
                     self._throttle(_size_of(step))
-                    found = filter_window(step, segment.path, txns, rule, stats)
+                    filtered = filter_window(step, segment.path, txns, rule, stats)
                 else:
                     self._throttle(step.size)
-                    found = step.filtered
-                yield found
-                self._throttle(len(found.data))
+                    filtered = step.filtered
+                yield filtered
+                self._throttle(len(filtered.data))
 
         rewrite(log, group, kept)
 

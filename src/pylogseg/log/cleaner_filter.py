@@ -174,13 +174,13 @@ def filter_plain(
     how = (*rule.offsets.for_lookups, rule.now_ms, rule.new_horizon_ms, rule.round_end, producers, last_offsets)
 
     def filtered(position: int) -> tuple[int, PlainBatches]:
-        found = reader.filter(segment, position, *how)
-        stats.bytes_read += found.size
-        stats.messages_read += found.records
-        stats.messages_written += found.kept
-        stats.invalid_messages_read += found.without_key
-        stats.bytes_written += len(found.filtered.data)
-        return found.size, found
+        batches = reader.filter(segment, position, *how)
+        stats.bytes_read += batches.size
+        stats.messages_read += batches.records
+        stats.messages_written += batches.kept
+        stats.invalid_messages_read += batches.without_key
+        stats.bytes_written += len(batches.filtered.data)
+        return batches.size, batches
 
     return filtered
 

@@ -66,8 +66,8 @@ def needs_cleaning_at(log: Log, what: Cleanable, now_ms: int) -> bool:
     """Return whether a record waits longer than ``max.compaction.lag.ms``."""
     lag = max(log.config.max_compaction_lag_ms, 0)
     waiting = [segment.first_timestamp() for segment in _sealed_from(log, what.first_dirty)]
-    known = [timestamp for timestamp in waiting if timestamp is not None and timestamp > 0]
-    return bool(known) and min(known) < now_ms - lag
+    timestamps = [timestamp for timestamp in waiting if timestamp is not None and timestamp > 0]
+    return bool(timestamps) and min(timestamps) < now_ms - lag
 
 
 def _sealed_from(log: Log, offset: int) -> list[LogSegment]:

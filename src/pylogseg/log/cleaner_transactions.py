@@ -53,11 +53,11 @@ class CleanedTxns:
         if kind is None:
             return True
         if kind is ControlKind.ABORT:
-            found = self._aborted.pop(producer_id, None)
-            if found is None or producer_id not in self._with_data:
+            txn = self._aborted.pop(producer_id, None)
+            if txn is None or producer_id not in self._with_data:
                 return True
             self._with_data.remove(producer_id)
-            self.keep_aborted(found)
+            self.keep_aborted(txn)
             return False
         if kind is ControlKind.COMMIT:
             if producer_id in self._committed:

@@ -113,12 +113,12 @@ class LogDirectory:
         """
         with _shared_lock:
             key = (id(storage), path)
-            found = _shared.get(key)
-            if found is None:
-                found = _shared[key] = cls(storage, path)
+            directory = _shared.get(key)
+            if directory is None:
+                directory = _shared[key] = cls(storage, path)
             else:
-                found._users += 1
-            return found
+                directory._users += 1
+            return directory
 
     def _file(self, kind: FileKind) -> str:
         return self.storage.join(self.path, kind.value)
@@ -147,9 +147,9 @@ class LogDirectory:
                 )
             self._logs[name] = None
             is_new = not self.storage.exists(self.storage.join(self.path, name))
-            known = (*self._tables, *self._written.values(), self._cleaned)
+            tables = (*self._tables, *self._written.values(), self._cleaned)
             # The entries are of a deleted partition of this name; a crash must not bring them back.
-            if is_new and key and any(key in offsets for offsets in known):
+            if is_new and key and any(key in offsets for offsets in tables):
                 self._drop({key})
             clean = self._closed_clean.get(name, self.was_clean or is_new)
             points, starts, marks = (offsets.get(key, 0) if key else 0 for offsets in self._tables)
@@ -280,8 +280,8 @@ class LogDirectory:
             old = self._cleaned.get(key)
             if old == offset or (lower_only and (old is None or offset is None or old <= offset)):
                 return
-            here = {_key_of(each) for each in self._partitions() if parse_topic_folder(each)} - {key}
-            new = {each: at for each, at in self._cleaned.items() if each in here}
+            here = {_key_of(folder) for folder in self._partitions() if parse_topic_folder(folder)} - {key}
+            new = {key_here: at for key_here, at in self._cleaned.items() if key_here in here}
             if offset is not None:
                 new[key] = offset
             self._write_cleaned(new)
@@ -325,12 +325,12 @@ class LogDirectory:
 
     def _partitions(self) -> list[str]:
         """Return folders whose logs a broker would recover without the marker."""
-        found = []
+        folders = []
         for entry in self.storage.list_folder(self.path):
             folder = parse_partition_folder(entry.name) if entry.is_dir else None
             if folder is not None and folder.state != "delete" and folder.topic != METADATA_TOPIC:
-                found.append(entry.name)
-        return found
+                folders.append(entry.name)
+        return folders
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -23,8 +23,8 @@ class LogIdentity(NamedTuple):
     def of(cls, storage: Storage, folder: str, topic_id: str | None = None) -> LogIdentity:
         """Derive the identity from the path of a folder."""
         name = storage.split(folder)[1]
-        found = parse_partition_folder(name)
-        return cls(folder, name, found.topic if found else "", found.partition if found else -1, topic_id)
+        parsed = parse_partition_folder(name)
+        return cls(folder, name, parsed.topic if parsed else "", parsed.partition if parsed else -1, topic_id)
 
 
 def topic_id_of(storage: Storage, folder: str) -> str | None:
@@ -35,8 +35,8 @@ def topic_id_of(storage: Storage, folder: str) -> str | None:
 
 def check_topic_id(storage: Storage, folder: str, topic_id: str | None = None) -> bool:
     """Return whether a folder has a `partition.metadata`; raise if it cannot be read or has another id."""
-    found = topic_id_of(storage, folder)
-    if found is not None and topic_id is not None and found != topic_id:
+    own_id = topic_id_of(storage, folder)
+    if own_id is not None and topic_id is not None and own_id != topic_id:
         path = storage.join(folder, FileKind.PARTITION_METADATA.value)
-        raise RequestError(f"{path}: topic id is {found}, not {topic_id}")
-    return found is not None
+        raise RequestError(f"{path}: topic id is {own_id}, not {topic_id}")
+    return own_id is not None

@@ -158,8 +158,8 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""
         keep = 0
-        if (found := self._broker_finds("relative_offset", offset - self.base_offset)) is not None:
-            slot, fields = found
+        if (entry := self._broker_finds("relative_offset", offset - self.base_offset)) is not None:
+            slot, fields = entry
             exact = fields[self._offset_field] == offset - self.base_offset
             keep = slot if exact else slot + 1
         if keep < self._count:
@@ -244,10 +244,10 @@ class MutableOffsetIndex(_GrowingIndex, OffsetIndex):
 
     def start_for(self, offset: int) -> int:
         """Return the position at which a broker's search for an offset begins in the log."""
-        found = None
+        entry = None
         if offset >= self.base_offset and self.count:
-            found = self._broker_finds("relative_offset", offset - self.base_offset)
-        return 0 if found is None else found[1][1]
+            entry = self._broker_finds("relative_offset", offset - self.base_offset)
+        return 0 if entry is None else entry[1][1]
 
     def place_of_last(self) -> int | None:
         """Return where a search for the last entry's offset begins in the log; None if that takes a map."""

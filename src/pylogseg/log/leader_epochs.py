@@ -109,8 +109,8 @@ class LeaderEpochs:
         if epoch == entries[-1].epoch:
             return epoch, log_end_offset
         higher = bisect_right(entries, epoch, key=_epoch_of)
-        found = entries[higher - 1].epoch if higher else epoch
-        return found, entries[higher].start_offset
+        floor = entries[higher - 1].epoch if higher else epoch
+        return floor, entries[higher].start_offset
 
     def epoch_for_offset(self, offset: int) -> int:
         """Return the epoch that an offset was written in; -1 below the first entry."""

@@ -258,9 +258,9 @@ class Log:
             state.raise_unusable()
         try:
             if isolation == "log_end":
-                found: Fetched | None = self._reads.fetch(offset, max_bytes, min_one, placed)
-                if found is not None:
-                    return found
+                fetched: Fetched | None = self._reads.fetch(offset, max_bytes, min_one, placed)
+                if fetched is not None:
+                    return fetched
             offsets = self.offsets
             if offset < offsets.log_start:
                 raise self._out_of_range(offset)
@@ -294,9 +294,9 @@ class Log:
         """Return the offset of the first record at or after a timestamp; see `reads.offset_for_time`."""
         self.state.check_usable()
         try:
-            found: FoundOffset | None = self._reads.offset_for_time(timestamp)
-            if found is not None:
-                return found
+            answer: FoundOffset | None = self._reads.offset_for_time(timestamp)
+            if answer is not None:
+                return answer
             return offset_for_time(self.segments, self.offsets, self.epochs, timestamp)
         except StorageError as error:
             self.state.take_offline(error)
@@ -311,14 +311,14 @@ class Log:
 
         def work() -> list[Txn]:
             with state.lock:
-                found = self.producers.give_up_open()
+                txns = self.producers.give_up_open()
                 end = self.offsets.end.offset
                 # Of each the last stable offset that its marker would have had: where the next one begins.
-                stable = [*(txn.first_offset for txn in found[1:]), end + len(found)]
-                for i, txn in enumerate(found):
+                stable = [*(txn.first_offset for txn in txns[1:]), end + len(txns)]
+                for i, txn in enumerate(txns):
                     self.active.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, end + i, stable[i]))
                 self.offsets.note_first_unstable()
-                return found
+                return txns
 
         return state.guarded(work)
 

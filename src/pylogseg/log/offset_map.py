@@ -85,10 +85,10 @@ class OffsetMap:
     def offsets(self) -> npt.NDArray[np.int64]:
         """Return the last offset of each key, sorted."""
         stored = self._slots()[:, 2]
-        found: npt.NDArray[np.int64] = stored[stored != 0].view(np.int64)
-        found -= 1
-        found.sort()
-        return found
+        last_offsets: npt.NDArray[np.int64] = stored[stored != 0].view(np.int64)
+        last_offsets -= 1
+        last_offsets.sort()
+        return last_offsets
 
     def _slots(self) -> npt.NDArray[np.uint64]:
         return self._table.view(np.uint64).reshape(-1, SLOT_BYTES // 8)

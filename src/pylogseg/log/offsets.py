@@ -83,10 +83,10 @@ class LogOffsets:
         if txn is None:
             self.first_unstable = None
             return
-        found = OffsetMetadata(txn.first_offset, txn.segment_base, txn.position)
-        if found.is_bare or found.offset < self.log_start:
-            found = self._locate(max(found.offset, self.log_start))
-        self.first_unstable = found
+        begin = OffsetMetadata(txn.first_offset, txn.segment_base, txn.position)
+        if begin.is_bare or begin.offset < self.log_start:
+            begin = self._locate(max(begin.offset, self.log_start))
+        self.first_unstable = begin
 
     def located_high_watermark(self) -> OffsetMetadata:
         """Return the high watermark with its place; inside a batch, or in a gap, it moves to the batch found."""

@@ -48,12 +48,12 @@ class PlainReader:
                 raise CleaningAbortedError(f"{segment.path}: the file was cut while it was cleaned; try again")
             return kernel(descriptor, size, position, self._passing, *more)
 
-        found = file.by_descriptor(once)
-        if found is None:
+        result = file.by_descriptor(once)
+        if result is None:
             data = read_into(file, position, self._memory.data[: file.size - position])
             self._memory[: len(data)] = np.frombuffer(data, np.uint8)
-            found = kernel(-1, position + len(data), position, self._passing, *more)
-        return found
+            result = kernel(-1, position + len(data), position, self._passing, *more)
+        return result
 
     def filter(self, segment: LogSegment, position: int, *rule: Any) -> PlainBatches:
         """Filter batches by a rule, which is the arguments of `_cleaning.filter_plain`; see there."""
@@ -77,8 +77,8 @@ class PlainBatches(NamedTuple):
 def last_batches(data_offsets: Mapping[int, int]) -> tuple[Any, Any]:
     """Return producers, and the last offsets of their last batches, ascending by these."""
     pairs = sorted((offset, number) for number, offset in data_offsets.items() if offset >= 0)
-    found = np.array(pairs, np.int64).reshape(-1, 2)
-    return np.ascontiguousarray(found[:, 1]), np.ascontiguousarray(found[:, 0])
+    batches = np.array(pairs, np.int64).reshape(-1, 2)
+    return np.ascontiguousarray(batches[:, 1]), np.ascontiguousarray(batches[:, 0])
 
 
 def steps(
@@ -97,10 +97,10 @@ def steps(
     is_plain = True
     while position < segment.size:
         if is_plain:
-            size, made = plain(position)
+            size, item = plain(position)
             if size:
                 position += size
-                yield made
+                yield item
                 continue
         window = next(whole_windows(segment, position, crc=crc, memory=scratch.window))
         yield window

@@ -76,9 +76,9 @@ class Producers:
                 continue
             state = self.active.get(producer_id)
             if origin is Origin.CLIENT and state is not None:
-                found = state.find(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
-                if found is not None:
-                    return Checked(found, _in_order(appends), completed)
+                again = state.find(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
+                if again is not None:
+                    return Checked(again, _in_order(appends), completed)
             if batch.is_transactional and (origin is Origin.CLIENT or origin is Origin.COORDINATOR):
                 self._check_transaction(batch, state)
             where = position + batch.position if position >= 0 else -1
@@ -168,13 +168,13 @@ class Producers:
 
     def give_up_open(self) -> list[Txn]:
         """Forget the open transactions, and return them, the oldest first: nobody will end them."""
-        found = [self._open[first] for first in sorted(self._open)]
+        txns = [self._open[first] for first in sorted(self._open)]
         self._open.clear()
-        for txn in found:
+        for txn in txns:
             state = self.active.get(txn.producer_id)
             if state is not None:
                 state.first_txn_offset = -1
-        return found
+        return txns
 
     # ---- replay of what is written ----
 
@@ -271,7 +271,7 @@ class Producers:
             self.on_log_start(log_start_offset)
             return
         self._clear()
-        found, entries = self.snapshots.load_latest()
+        at, entries = self.snapshots.load_latest()
         for entry in entries:
             state = state_of(entry)
             if not self._is_expired(state, now_ms):
@@ -279,7 +279,7 @@ class Producers:
                 if state.has_open_txn:
                     self._open[state.first_txn_offset] = Txn(state.producer_id, state.first_txn_offset)
         self.snapshots.note_count(len(self.active))
-        self._last_snapshot_offset = self.map_end_offset = log_start_offset if found is None else found
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset if at is None else at
 
     def truncate_fully(self, offset: int) -> None:
         """Forget all producers and remove all snapshots; the state ends at `offset`."""

@@ -88,12 +88,12 @@ def read(
         return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
     while at < len(there):
         segment = there[at]
-        found = segment.find(start, 0 if placed else max_bytes, whole=min_one)
-        if found is None:
+        batch = segment.find(start, 0 if placed else max_bytes, whole=min_one)
+        if batch is None:
             at += 1
             continue
-        position, size = found.position, found.size
-        first = OffsetMetadata(found.offset, segment.base_offset, position)
+        position, size = batch.position, batch.size
+        first = OffsetMetadata(batch.offset, segment.base_offset, position)
         if segment.base_offset < limit.segment:
             end = segment.log.size
         elif segment.base_offset == limit.segment:
@@ -108,7 +108,7 @@ def read(
             place = FileSlice(segment.log, position, length) if length else None
             fetched = Fetched(first, _NOTHING, want < size, place=place)
         else:
-            data = found.data(segment.log, length)
+            data = batch.data(segment.log, length)
             if data is None:
                 continue
             fetched, length = Fetched(first, data, want < size), len(data)
@@ -125,7 +125,7 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
     requested = requested[order]
     base_offsets, there = segments.snapshot()
     bases = np.array(base_offsets, np.int64)
-    found = Places(*np.full((4, len(requested)), -1, np.int64))
+    places = Places(*np.full((4, len(requested)), -1, np.int64))
     # An offset after the last batch of its segment lies in the next one that has any.
     rest = np.flatnonzero(requested >= bases[0]) if len(bases) else np.empty(0, np.int64)
     at = np.searchsorted(bases, requested[rest], side="right") - 1
@@ -134,12 +134,12 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
             rows = rest[at == number]
             columns = np.full((3, len(rows)), -1, np.int64)
             there[number].places_of(requested[rows], *columns)
-            found.segment[rows] = np.where(columns[0] >= 0, bases[number], -1)
-            found.position[rows], found.offset[rows], found.size[rows] = columns
-        missing = (found.position[rest] < 0) & (at + 1 < len(bases))
+            places.segment[rows] = np.where(columns[0] >= 0, bases[number], -1)
+            places.position[rows], places.offset[rows], places.size[rows] = columns
+        missing = (places.position[rest] < 0) & (at + 1 < len(bases))
         rest, at = rest[missing], at[missing] + 1
     unsorted = np.empty((4, len(order)), np.int64)
-    unsorted[:, order] = found
+    unsorted[:, order] = places
     return Places(*unsorted)
 
 
@@ -190,8 +190,8 @@ def offset_for_time(
     """
     if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
         entries = epochs.entries
-        known = bool(entries) and entries[0].start_offset <= offsets.log_start
-        return FoundOffset(-1, offsets.log_start, entries[0].epoch if known else -1)
+        is_covered = bool(entries) and entries[0].start_offset <= offsets.log_start
+        return FoundOffset(-1, offsets.log_start, entries[0].epoch if is_covered else -1)
     if timestamp == LATEST:
         return FoundOffset(-1, offsets.end.offset, epochs.latest_epoch)
     if timestamp == LATEST_TIERED:
@@ -219,37 +219,37 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
                 return FoundOffset(when, offset, epoch)
     for look_bytes in _LOOKS_BYTES if start < log.copied_below else (log.size - start,):
         near = log.view(start, look_bytes)
-        found = _first_in(near, timestamp, log_start_offset, segment.path, start)
-        if found is not None or start + len(near) >= log.size:
+        record = _first_in(near, timestamp, log_start_offset, segment.path, start)
+        if record is not None or start + len(near) >= log.size:
             break
-    if found is None and start + len(near) < log.size:
+    if record is None and start + len(near) < log.size:
         what = timestamp, log_start_offset, segment.path
         looks = (_first_in(window.buffer, *what, window.file_position) for window in segment.windows(start))
-        found = next(filter(None, looks), None)
-    elif found is None:
+        record = next(filter(None, looks), None)
+    elif record is None:
         for _ in segment.windows(start):  # raises if an impossible length ended the search
             pass
-    return found
+    return record
 
 
 def _first_in(view: memoryview, timestamp: int, log_start_offset: int, path: str, position: int) -> FoundOffset | None:
     """Find it in bytes that begin with a batch, at a position of a file; what is behind it may be damaged."""
     start, size = 0, len(view)
     while start < size:
-        found = _lookup.first_at_time(view, start, size, timestamp, log_start_offset)
-        if found is None:
+        place = _lookup.first_at_time(view, start, size, timestamp, log_start_offset)
+        if place is None:
             return None
-        if found[2] >= 0:
-            return FoundOffset(*found[1:])
-        part = scan(view, start=found[0], crc=False, max_rows=1, any_magic=True).batches
+        if place[2] >= 0:
+            return FoundOffset(*place[1:])
+        part = scan(view, start=place[0], crc=False, max_rows=1, any_magic=True).batches
         columns, damage = decode(part, view, limit_bytes=REWRITE_LIMIT_BYTES)
         hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]
         if len(hits):
             first = int(hits[0])
             return FoundOffset(int(columns.timestamp[first]), int(columns.offset[first]), int(part.leader_epoch[0]))
         if damage:
-            raise CorruptionError(path, position + found[0], damage[0].reason)
-        start = found[0] + int(part.size[0])
+            raise CorruptionError(path, position + place[0], damage[0].reason)
+        start = place[0] + int(part.size[0])
     return None
 
 
@@ -262,6 +262,6 @@ def _max_timestamp(segments: Segments) -> FoundOffset | None:
                 return None
             position, size = int(window.batches.position[row]), int(window.batches.size[row])
             batch = window.buffer[position - window.file_position :][:size]
-            found = _first_in(batch, timestamp, _LOWEST, best.path, position)
-            return None if found is None else found._replace(leader_epoch=max(found.leader_epoch, -1))
+            first = _first_in(batch, timestamp, _LOWEST, best.path, position)
+            return None if first is None else first._replace(leader_epoch=max(first.leader_epoch, -1))
     return None

@@ -36,11 +36,11 @@ def oversized(
             continue
         source, place = divmod(int(bodies["place"][0]), 1 << 40)
         body = bytes(byte_view(arena if source else buffer)[place : place + size])
-        for number, found in enumerate(_sizes(body, is_legacy=batch.magic[0] < 2)):
-            if found > most_bytes:
+        for number, taken in enumerate(_sizes(body, is_legacy=batch.magic[0] < 2)):
+            if taken > most_bytes:
                 return (
                     f"record {number} of the batch at position {batch.position[0]}, offsets {batch.base_offset[0]} to"
-                    f" {batch.last_offset[0]}, has {found} bytes, and max.decompressed.message.bytes is {most_bytes}:"
+                    f" {batch.last_offset[0]}, has {taken} bytes, and max.decompressed.message.bytes is {most_bytes}:"
                     " raise it, as a broker refuses it too"
                 )
     return None
@@ -48,7 +48,7 @@ def oversized(
 
 def _sizes(body: bytes, is_legacy: bool) -> list[int]:
     """Return the sizes that a batch's records say they have."""
-    found, position = [], 0
+    sizes, position = [], 0
     while position < len(body):
         if is_legacy:
             size, begin = int.from_bytes(body[position + 8 : position + 12], "big", signed=True), position + 12
@@ -56,6 +56,6 @@ def _sizes(body: bytes, is_legacy: bool) -> list[int]:
             size, begin = decode_varint(body, position)
         if size < 0 or begin + size > len(body):
             break
-        found.append(size)
+        sizes.append(size)
         position = begin + size
-    return found
+    return sizes

@@ -253,24 +253,24 @@ class LogSegment:
         Like a broker, it reads the header after the batch that holds the offset: an impossible length there is an
         error.
         """
-        found = self.find(offset)
-        return None if found is None else BatchLocation(*found[:3])
+        batch = self.find(offset)
+        return None if batch is None else BatchLocation(*batch[:3])
 
     def find(self, offset: int, wanted_bytes: int = 0, *, whole: bool = True) -> Located | None:
         """Find the batch of an offset as `place_of` does, with bytes; see `segment_lookup.find`."""
         offset, index = min(offset, 2**63 - 1), self.offset_index
-        found = find(self.log, self.path, index, self.base_offset, offset, wanted_bytes, whole=whole)
-        if found is None:
+        batch = find(self.log, self.path, index, self.base_offset, offset, wanted_bytes, whole=whole)
+        if batch is None:
             # The end of the file, or only of what is readable?
             for _ in self.windows(self.offset_index.floor(offset)[1]):
                 pass
-        return found
+        return batch
 
     def place_at(self, position: int) -> BatchLocation:
-        found = opening_at(self.log, self.path, position)
-        if found is None:
+        batch = opening_at(self.log, self.path, position)
+        if batch is None:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
-        return BatchLocation(*found[:3])
+        return BatchLocation(*batch[:3])
 
     def next_offset(self) -> int:
         """Return the offset after the last whole batch; the base offset of an empty segment."""

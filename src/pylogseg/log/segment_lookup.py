@@ -77,9 +77,9 @@ def find(
         if position < 0:
             return None
         return Located(base, position, length, view, 0) if length else find_opening(view, path, offset, position)
-    found = file.by_descriptor(_lookup.read_in_file, index, base_offset, offset, wanted_bytes, whole)
-    if found is not None:
-        position, base, length, data = found
+    batch = file.by_descriptor(_lookup.read_in_file, index, base_offset, offset, wanted_bytes, whole)
+    if batch is not None:
+        position, base, length, data = batch
         if position == SHORTER:
             raise_cut(file)
         if position < 0:
@@ -121,18 +121,18 @@ def raise_cut(file: AppendFile) -> NoReturn:
 def _find_opening(file: AppendFile, path: str, offset: int, position: int) -> Located | None:
     """Find the batch, from one on that has to be decompressed to get its first offset."""
     for view, is_whole in _growing(file, position):
-        found = find_opening(view, path, offset, position, position)
-        if is_whole or (found is not None and _shows_next(found, file.size)):
-            return found
+        batch = find_opening(view, path, offset, position, position)
+        if is_whole or (batch is not None and _shows_next(batch, file.size)):
+            return batch
     return None
 
 
 def opening_at(file: AppendFile, path: str, position: int) -> Located | None:
     """Return the batch that begins at a position; None if none does."""
     for view, is_whole in _growing(file, position):
-        found = find_opening(view, path, _LOWEST, position, position)
-        if found is not None or is_whole:
-            return found
+        batch = find_opening(view, path, _LOWEST, position, position)
+        if batch is not None or is_whole:
+            return batch
     return None
 
 
@@ -172,12 +172,12 @@ def find_opening(view: memoryview, path: str, offset: int, position: int, start:
         base, last, size = int(rows.base_offset[0]), int(rows.last_offset[0]), int(rows.size[0])
         if base >= offset and rows.magic[0] < 2:
             base = first_offset(rows, view, path, start)
-        found = Located(base, position, size, view, start)
+        here = Located(base, position, size, view, start)
         if base == offset:
-            return found
+            return here
         if base > offset:
-            return before if before is not None and last_before >= offset else found
-        before, last_before, position = found, last, position + size
+            return before if before is not None and last_before >= offset else here
+        before, last_before, position = here, last, position + size
     check_length(view[position - start :], path, position)
     return before if last_before >= offset else None
 
@@ -210,14 +210,14 @@ def end_of(
     `place_of` finds the batch that holds an offset by maps.
     """
     offset = index.last_offset if index.count else base_offset
-    found: tuple[int, Readable] | None = _last_batch(file, index, base_offset, offset)
-    if found is None:
+    tail: tuple[int, Readable] | None = _last_batch(file, index, base_offset, offset)
+    if tail is None:
         place = place_of(offset)
         if place is None:
             return base_offset, 0
-        found = place.position, file
-    last, position = base_offset, found[0]
-    for window in broker_windows(found[1], position):
+        tail = place.position, file
+    last, position = base_offset, tail[0]
+    for window in broker_windows(tail[1], position):
         if len(window.batches):
             last = int(window.batches.last_offset[-1]) + 1
             position = int(window.batches.position[-1] + window.batches.size[-1])

@@ -35,10 +35,10 @@ def marker_of(buffer: Any, batch: Batch, file_position: int = 0) -> Marker | Non
         return None
     view = byte_view(buffer)
     position = batch.position - file_position
-    found = _append.end_marker(view, position, batch.size)
-    if found is None:
+    fields = _append.end_marker(view, position, batch.size)
+    if fields is None:
         return _read_carefully(view[position : position + batch.size], batch)
-    kind, coordinator_epoch, timestamp = found
+    kind, coordinator_epoch, timestamp = fields
     return Marker(kind == 0, coordinator_epoch, timestamp)
 
 
