@@ -71,12 +71,12 @@ def bounded(logs: Sequence[LogFiles], filter: Any, schema: pa.Schema) -> Iterato
         logs = [logs[i] for i in matching(filter, [known_of(log) for log in logs], schema)]
         if len(logs) <= _MOST_SEARCHED:
             for log in logs:
-                found = bounds_of(filter, schema, known_of(log))
-                if found is not None:
-                    yield log, found
+                bounds = bounds_of(filter, schema, known_of(log))
+                if bounds is not None:
+                    yield log, bounds
             return
-    found = bounds_of(filter, schema)
-    yield from () if found is None else ((log, found) for log in logs)
+    bounds = bounds_of(filter, schema)
+    yield from () if bounds is None else ((log, bounds) for log in logs)
 
 
 def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | None:
@@ -86,7 +86,7 @@ def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | Non
     """
 
     def may_match(guarantees: Sequence[Any]) -> list[bool]:
-        left = matching(filter, [each if known is None else known & each for each in guarantees], schema)
+        left = matching(filter, [guarantee if known is None else known & guarantee for guarantee in guarantees], schema)
         return [i in left for i in range(len(guarantees))]
 
     def lowest(field: Any, values: Sequence[int]) -> list[bool]:
@@ -94,45 +94,45 @@ def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | Non
 
     if known is not None and not matching(filter, [known], schema):
         return None
-    found, used = Bounds(), fields_of([filter], ("offset", "timestamp"))
+    bounds, used = Bounds(), fields_of([filter], ("offset", "timestamp"))
     offset, time = pc.field("offset"), pc.field("timestamp")
     if "offset" in used:
         if not may_match([offset >= 0])[0]:
             return None
         hints = [int(number) for number in _NUMBERS.findall(str(filter))]
         first = _first_true(0, _LAST_OFFSET, functools.partial(lowest, offset), hints)
-        found = Bounds(first)
+        bounds = Bounds(first)
         if not may_match([offset >= _LAST_OFFSET])[0]:
             end = _first_true(
                 first,
                 _LAST_OFFSET,
-                lambda values: [not each for each in may_match([offset >= value for value in values])],
+                lambda values: [not holds for holds in may_match([offset >= value for value in values])],
                 hints,
             )
-            found = Bounds(first, end)
+            bounds = Bounds(first, end)
     if "timestamp" not in used or may_match([time.is_null()])[0]:  # of a time that no column holds nothing is known
-        return found
+        return bounds
     times = list(_times_in(str(filter)))
     if not may_match([time <= time_scalar(_FIRST_MS)])[0]:
         since = _first_true(
             _FIRST_MS, _LAST_MS, lambda values: may_match([time < time_scalar(value + 1) for value in values]), times
         )
-        found = found._replace(since_ms=since)
+        bounds = bounds._replace(since_ms=since)
     if not may_match([time >= time_scalar(_LAST_MS)])[0]:
         behind = _first_true(
             _FIRST_MS,
             _LAST_MS,
-            lambda values: [not each for each in may_match([time >= time_scalar(value) for value in values])],
+            lambda values: [not holds for holds in may_match([time >= time_scalar(value) for value in values])],
             times,
         )
-        found = found._replace(until_ms=behind - 1)
-    return found
+        bounds = bounds._replace(until_ms=behind - 1)
+    return bounds
 
 
 def _times_in(text: str) -> Iterator[int]:
-    for found in _TIMES.findall(text):
+    for text_of_time in _TIMES.findall(text):
         with contextlib.suppress(ValueError):  # it stands in a string, and is no time
-            time = datetime.datetime.fromisoformat(found).replace(tzinfo=datetime.timezone.utc)
+            time = datetime.datetime.fromisoformat(text_of_time).replace(tzinfo=datetime.timezone.utc)
             yield (time - _EPOCH) // datetime.timedelta(milliseconds=1)
 
 
@@ -151,8 +151,8 @@ def _first_true(low: int, high: int, holds: Callable[[Sequence[int]], list[bool]
     if len(near) > _MOST_HINTS:  # of a long list
         near = near[: _MOST_HINTS // 2] + near[-_MOST_HINTS // 2 :]
     if near:
-        known = holds(near)
-        place = known.index(True) if True in known else len(near)
+        answers = holds(near)
+        place = answers.index(True) if True in answers else len(near)
         low, high = near[place - 1] + 1 if place else low, near[place] if place < len(near) else high
     step = 1
     while low + step <= high and not holds([low + step - 1])[0]:
@@ -169,9 +169,9 @@ def matching(filter: Any, guarantees: Sequence[Any], schema: pa.Schema) -> list[
     """Return which guarantees, by their number, leave it open that a filter is true; all, where Arrow cannot tell."""
     format, files = _dummies()
     fragments = [format.make_fragment(str(i), files, guarantee) for i, guarantee in enumerate(guarantees)]
-    found = pads.FileSystemDataset(fragments, schema, format, files)
+    dataset = pads.FileSystemDataset(fragments, schema, format, files)
     try:
-        return [int(fragment.path) for fragment in found.get_fragments(filter=filter)]
+        return [int(fragment.path) for fragment in dataset.get_fragments(filter=filter)]
     except pa.ArrowInvalid:  # a number of a guarantee has no equal in the type that the filter compares in
         return list(range(len(guarantees)))
 
@@ -282,15 +282,15 @@ class ArrowFilter:
 
     def range_of(self, log: LogSource) -> tuple[int, int]:
         """Return the offsets of a log that matching records have; half-open, and empty if it has none."""
-        found = bounds_of(self.expression, _RECORDS, known_of(log) if isinstance(log, LogFiles) else None)
-        if found is None:
+        bounds = bounds_of(self.expression, _RECORDS, known_of(log) if isinstance(log, LogFiles) else None)
+        if bounds is None:
             return 0, 0
-        since = 0 if found.since_ms is None else log.offset_of_time(found.since_ms)
-        return max(found.first_offset, since), found.end_offset
+        since = 0 if bounds.since_ms is None else log.offset_of_time(bounds.since_ms)
+        return max(bounds.first_offset, since), bounds.end_offset
 
     def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]:
         """Return the numbers of the matching records of a chunk."""
         table = pa.Table.from_batches([arrow.record_batch(chunk, self._wanted)])
         numbered = table.append_column(_ROW, pa.array(np.arange(len(chunk.columns))))
-        found: npt.NDArray[np.int64] = filtered(numbered, self.expression).column(_ROW).to_numpy()
-        return found
+        rows: npt.NDArray[np.int64] = filtered(numbered, self.expression).column(_ROW).to_numpy()
+        return rows

@@ -26,9 +26,9 @@ def check_columns(columns: Sequence[str]) -> None:
     """Raise RequestError for unknown and repeated columns."""
     if isinstance(columns, str):
         raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
-    names, known = list(columns), (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
+    names, allowed = list(columns), (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
     for number, name in enumerate(names):
-        if name not in known:
-            raise RequestError(f"unknown column {name!r}; the columns are {', '.join(known)}")
+        if name not in allowed:
+            raise RequestError(f"unknown column {name!r}; the columns are {', '.join(allowed)}")
         if name in names[:number]:
             raise RequestError(f"column {name!r} is named twice")

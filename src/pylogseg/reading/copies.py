@@ -76,7 +76,7 @@ class LogCopies:
         copies: Callable[[str], Sequence[TierSegment]] | None = getattr(part.files, "copies", None)
         self.are_there = False
         if copies is not None:
-            others = [_of_slice(each) for each in copies(part.path)]
+            others = [_of_slice(copy) for copy in copies(part.path)]
             self.are_there = bool(others)
             self._sources = sorted([*self._sources, *others], key=lambda source: source.first_offset)
 
@@ -178,8 +178,8 @@ def told_of_copies(gap: Gap, segment: Segment) -> Gap:
     end = _END if gap.next_offset is None else gap.next_offset
     own = _of_segment(segment).name
     if any(
-        each.first_offset < end and gap.first_offset < each.end_offset and each.upload.name != own
-        for each in copies(segment.files.split(segment.path)[0])
+        copy.first_offset < end and gap.first_offset < copy.end_offset and copy.upload.name != own
+        for copy in copies(segment.files.split(segment.path)[0])
     ):
         reason = f"{gap.reason}; others have these offsets: `pylogseg restore` takes what is intact of them"
         return gap._replace(reason=reason)
@@ -194,8 +194,8 @@ def _hole(source: _Source, first: int, end: int, damage: Gap | None) -> _Hole:
     if damage is None:
         reason = f"{offsets_text(first, end)} are not here"
         return _Hole(first, end, f"{source.name}: {reason}", CorruptionError(source.name, 0, reason, first))
-    found = damage._replace(first_offset=first, next_offset=None if end == _END else end)
-    return _Hole(first, end, str(found), found.as_error())
+    gap = damage._replace(first_offset=first, next_offset=None if end == _END else end)
+    return _Hole(first, end, str(gap), gap.as_error())
 
 
 def _runs(rows: BatchTable, window: Window) -> Iterator[Good]:

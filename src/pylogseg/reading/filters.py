@@ -60,17 +60,17 @@ class Projection:
     def __init__(self, schema: pa.Schema, columns: ColumnChoice = None, filter: Any = None) -> None:
         if filter is not None:
             check_filter(filter, schema)
-        made: dict[str, Any] | None = dict(columns) if isinstance(columns, Mapping) else None
+        expressions: dict[str, Any] | None = dict(columns) if isinstance(columns, Mapping) else None
         names = schema.names if columns is None else list(columns)
         used = [filter] if filter is not None else []
-        if made is None:
+        if expressions is None:
             missing = [name for name in names if name not in schema.names]
             if missing:
                 raise no_column(str(missing[0]), schema.names)
             self.needed = [name for name in schema.names if name in names or name in fields_of(used, schema.names)]
         else:
-            self.needed = fields_of([*used, *made.values()], schema.names)
-        self._all, self._names, self._made, self.filter = schema, names, made, filter
+            self.needed = fields_of([*used, *expressions.values()], schema.names)
+        self._all, self._names, self._made, self.filter = schema, names, expressions, filter
         empty = pa.schema([schema.field(name) for name in self.needed]).empty_table()
         try:
             self.schema: pa.Schema = self._projected(empty).schema
@@ -89,8 +89,8 @@ class Projection:
         table = pa.Table.from_batches([batch])
         if self.filter is not None:
             table = filtered(table, self.filter)
-        found: list[pa.RecordBatch] = self._projected(table).to_batches()
-        return [each for each in found if each.num_rows]
+        parts: list[pa.RecordBatch] = self._projected(table).to_batches()
+        return [part for part in parts if part.num_rows]
 
     def _projected(self, table: pa.Table) -> pa.Table:
         if self._made is None:

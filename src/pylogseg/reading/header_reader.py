@@ -51,8 +51,8 @@ class HeaderColumns:
 
     @cached_property
     def batch(self) -> npt.NDArray[np.intp]:
-        found: npt.NDArray[np.intp] = np.repeat(np.arange(len(self.batches)), self.batches.count)
-        return found[self.first : self.first + self.count]
+        numbers: npt.NDArray[np.intp] = np.repeat(np.arange(len(self.batches)), self.batches.count)
+        return numbers[self.first : self.first + self.count]
 
     @cached_property
     def offset(self) -> npt.NDArray[np.int64]:
@@ -129,18 +129,18 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
     if not tells_headers(view):
         return None
     last = _TO_THE_END if end == OPEN_END else end - 1
-    position, found = position_of_offset(segment, view, first), []
+    position, tables = position_of_offset(segment, view, first), []
     most = max(1, min(_HEADERS, (view.size - position) // BATCH_HEADER.size))  # of a small segment not more than it has
     memory = memoryview(bytearray(most * BATCH_HEADER.size))
     while True:
         count, behind = read_headers(view, position, last, memory)
         if not count:
             break
-        found.append(header_table(memory[: count * BATCH_HEADER.size], position))
+        tables.append(header_table(memory[: count * BATCH_HEADER.size], position))
         position = behind
-        if found[-1]["last_offset"][-1] >= last:
+        if tables[-1]["last_offset"][-1] >= last:
             break
-    rows = np.concatenate(found) if found else np.empty(0, BATCH_DTYPE)
+    rows = np.concatenate(tables) if tables else np.empty(0, BATCH_DTYPE)
     is_whole = position == view.size
     if last < _TO_THE_END:
         is_whole = len(rows) > 0 and rows["last_offset"][-1] >= last and (is_whole or _goes_on(view, position, rows))

@@ -56,8 +56,8 @@ def known_losses(
     losses = [hidden] if hidden is not None else []
     losses += [
         loss
-        for each in segments
-        if not each.size and each.next_base is not None and (loss := _loss_of(each, first, end)) is not None
+        for segment in segments
+        if not segment.size and segment.next_base is not None and (loss := _loss_of(segment, first, end)) is not None
     ]
     if noted is not None and first < noted.offset:
         reached = max(end_offset(segments), log_start)

@@ -50,8 +50,8 @@ def latest_chunks(
                 of_key &= columns.value_size >= 0
             if of_key.any():
                 yield Chunk(columns.take(of_key), segment)
-        known = {(gap.path, gap.position) for gap in state.gaps}
-        state.gaps += [gap for gap in again.gaps if (gap.path, gap.position) not in known]
+        places = {(gap.path, gap.position) for gap in state.gaps}
+        state.gaps += [gap for gap in again.gaps if (gap.path, gap.position) not in places]
         if missed > 0:
             state.gaps.append(_gone(last, missed))
 
@@ -77,12 +77,12 @@ class _LastOffsets:
         return held
 
     def among(self, offsets: _Offsets) -> npt.NDArray[np.bool_]:
-        found = np.zeros(len(offsets), np.bool_)
+        hits = np.zeros(len(offsets), np.bool_)
         for run in self._runs:
             if len(run):
                 at = np.minimum(np.searchsorted(run, offsets), len(run) - 1)
-                found |= run[at] == offsets
-        return found
+                hits |= run[at] == offsets
+        return hits
 
 
 def _last_offsets(read: _Read, state: ReadState, memory_bytes: int, spill: IO[bytes]) -> _LastOffsets:

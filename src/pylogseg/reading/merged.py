@@ -58,14 +58,14 @@ def merge_by_time(logs: Sequence[Iterator[Chunk]]) -> Iterator[Block]:
     while ends:
         # Up to the earliest end of a chunk, all records are known.
         time, number = bound = heapq.heappop(ends)
-        found = []
+        numbers = []
         while starts and starts[0] <= bound:
-            found.append(heapq.heappop(starts)[1])
-        yield from _blocks(heads, sorted(found), time, number)
-        for each in found:
-            head = heads[each]
+            numbers.append(heapq.heappop(starts)[1])
+        yield from _blocks(heads, sorted(numbers), time, number)
+        for waiting in numbers:
+            head = heads[waiting]
             if head.at < len(head.times):
-                heapq.heappush(starts, (int(head.times[head.at]), each))
+                heapq.heappush(starts, (int(head.times[head.at]), waiting))
         head = heads[number]
         if head.advance():
             heapq.heappush(starts, (int(head.times[0]), number))

@@ -52,8 +52,8 @@ def has_next(segment: Segment) -> bool:
 
 def are_overfull(rows: BatchTable) -> npt.NDArray[np.bool_]:
     """Return which batches of magic 2 say that they have more records than offsets."""
-    found: npt.NDArray[np.bool_] = (rows.count > rows.last_offset - rows.base_offset + 1) & (rows.magic == 2)
-    return found
+    overfull: npt.NDArray[np.bool_] = (rows.count > rows.last_offset - rows.base_offset + 1) & (rows.magic == 2)
+    return overfull
 
 
 def _span(head: bytes) -> Span:
@@ -87,29 +87,29 @@ class Order:
 
     def check(self, rows: BatchTable, last: int = _NONE - 1) -> InOrder:
         """Check the batches of the next window, at least one; `last` is the last requested offset."""
-        found = rows.summary()
+        summary = rows.summary()
         if (
-            found.ascends
-            and found.first_base_offset >= self._expected
-            and found.last_offset < min(self._limit, self._uploaded)
+            summary.ascends
+            and summary.first_base_offset >= self._expected
+            and summary.last_offset < min(self._limit, self._uploaded)
             and self._open is None
-            and not found.is_overfull
+            and not summary.is_overfull
         ):
-            before = self._expected if found.offset_before_last is None else found.offset_before_last + 1
+            before = self._expected if summary.offset_before_last is None else summary.offset_before_last + 1
             if before > last or not self._is_too_high(rows, before):
-                self._expected, self._is_first, self._trusts = found.last_offset + 1, False, False
-                return InOrder(rows, [], found.last_offset >= last)
+                self._expected, self._is_first, self._trusts = summary.last_offset + 1, False, False
+                return InOrder(rows, [], summary.last_offset >= last)
         return self._one_by_one(rows, last)
 
     def _is_too_high(self, rows: BatchTable, expected: int) -> bool:
         """Check whether the batch after the window shows that the window's last offset is too high."""
-        found = rows.summary()
-        span = Span(found.last_base_offset, found.last_offset, max(1, int(rows.rows["count"][-1])))
+        summary = rows.summary()
+        span = Span(summary.last_base_offset, summary.last_offset, max(1, int(rows.rows["count"][-1])))
         if self._trusts and len(rows) == 1:
             expected = span.base
         if span.base == expected and span.is_full:
             return False
-        return is_too_high(span, expected, *self._following(found.end_position, expected, span.last))
+        return is_too_high(span, expected, *self._following(summary.end_position, expected, span.last))
 
     def _following(self, position: int, expected: int, last: int) -> _Following:
         """Return what the batch after a window claims whose last batch ends with `last` and not as expected.
@@ -124,10 +124,10 @@ class Order:
             head = bytes(view.read(position, BATCH_HEADER_BYTES))
             is_next = len(head) >= 17 and head[16] == 2 and any(head[8:12])
             if not (is_next and expected <= int.from_bytes(head[:8], "big", signed=True) <= last):
-                found = BatchSearch(view, position, view.size).next(position, expected)
-                if found is None:
+                next_good = BatchSearch(view, position, view.size).next(position, expected)
+                if next_good is None:
                     return None, None
-                position, head = found, bytes(view.read(found, BATCH_HEADER_BYTES))
+                position, head = next_good, bytes(view.read(next_good, BATCH_HEADER_BYTES))
             behind = position + 12 + int.from_bytes(head[8:12], "big", signed=True)
             after = self._limit if behind >= view.size else _NONE
             if position < behind <= view.size - 17:
@@ -212,9 +212,9 @@ class Order:
     def finish(self, next_offset: int | None = None) -> list[Gap]:
         """Return the open gap, if any; `next_offset` is that of the good batch after it, None at the end."""
         self._trusts = False  # after a gap comes another batch than the one in the index
-        found, self._open = self._open, None
-        if found is None:
+        gap, self._open = self._open, None
+        if gap is None:
             return []
         if next_offset is None and self._limit != _NONE:
             next_offset = self._limit
-        return [found._replace(next_offset=next_offset)]
+        return [gap._replace(next_offset=next_offset)]

@@ -24,8 +24,8 @@ class OffsetRange(NamedTuple):
         """Return the range of an argument: a first offset or a pair; RequestError if it ends before it begins."""
         if isinstance(given, OffsetRange):
             return given
-        found = cls(*(None if number is None else whole_number(number, "offset") for number in pair_of(given)))
-        return found.check()
+        offsets = cls(*(None if number is None else whole_number(number, "offset") for number in pair_of(given)))
+        return offsets.check()
 
     def check(self) -> OffsetRange:
         """Return the range; RequestError if it ends before it begins."""

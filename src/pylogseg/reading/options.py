@@ -40,7 +40,7 @@ def option(default: Any, help: str, **more: Any) -> Any:
 
 def options_of(kind: Any) -> dict[str, tuple[Field[Any], Option]]:
     """Return the options that a dataclass declares, by name; fields without a declaration are none."""
-    return {each.name: (each, each.metadata[_KEY]) for each in fields(kind) if _KEY in each.metadata}
+    return {f.name: (f, f.metadata[_KEY]) for f in fields(kind) if _KEY in f.metadata}
 
 
 def check_options(value: Any) -> None:

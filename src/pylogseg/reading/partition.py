@@ -98,37 +98,37 @@ class OnePass:
         if not is_read or self._scratch is None or self._codec is None or not self._is_worth_it:
             return None
         limit, scratch = self._limit_bytes, self._scratch
-        found = read_and_decode(view, position, size, self._first, self._last, self._codec, limit, scratch)
-        if found is None:
+        window = read_and_decode(view, position, size, self._first, self._last, self._codec, limit, scratch)
+        if window is None:
             return None
-        self._buffer, self._ahead = found.memory, len(found.batches) - found.before
-        self._decoded, self._is_through = (found.columns, []), True
-        ending = Ending.COMPLETE if found.size == size else Ending.MORE
-        return Scan(found.batches, position + found.size, ending), found.memory
+        self._buffer, self._ahead = window.memory, len(window.batches) - window.before
+        self._decoded, self._is_through = (window.columns, []), True
+        ending = Ending.COMPLETE if window.size == size else Ending.MORE
+        return Scan(window.batches, position + window.size, ending), window.memory
 
     def scan(self, buffer: Any, *, file_position: int, crc: bool) -> Scan:
         """Scan a window; perhaps decode it too."""
         self._buffer, self._decoded, self._is_through = buffer, None, False
         ahead = crc and self._is_worth_it and self._codec == 0
-        found = self._up_to_last(scan(buffer, file_position=file_position, crc=crc and not ahead))
-        batches = found.batches
+        window = self._up_to_last(scan(buffer, file_position=file_position, crc=crc and not ahead))
+        batches = window.batches
         # Assume that a window is like the one before it; otherwise its headers are read twice.
         self._codec = _codec_of(batches) if len(batches) else 0
         if not ahead or not len(batches):
             self._ahead = len(batches)
-            return found
+            return window
         before = self._before_first(batches)
         wanted = batches[before:] if before else batches
         self._ahead = len(wanted)
         if self._codec == 0 and (not before or _are_good(buffer, batches[:before], file_position)):
             batches.rows["verdict"][:before] = Verdict.GOOD
             if not len(wanted):
-                return found
+                return window
             self._decoded = check_and_decode(wanted, buffer, file_position, self._scratch)
         if self._decoded is not None:
-            return found
-        again = scan(buffer, end=found.position - file_position, file_position=file_position, crc=True)
-        return again._replace(ending=found.ending) if again.position == found.position else again
+            return window
+        again = scan(buffer, end=window.position - file_position, file_position=file_position, crc=True)
+        return again._replace(ending=window.ending) if again.position == window.position else again
 
     def _up_to_last(self, found: Scan) -> Scan:
         """Leave out batches behind the one that has the last offset: the reading ends with it."""
@@ -168,8 +168,8 @@ class OnePass:
 
 def _codec_of(batches: BatchTable) -> int | None:
     """Return the codec of all batches, None if they differ or are compressed in the old way."""
-    found = batches.summary()
-    return None if found.codec and found.lowest_magic < 2 else found.codec
+    summary = batches.summary()
+    return None if summary.codec and summary.lowest_magic < 2 else summary.codec
 
 
 def _are_good(buffer: Any, batches: BatchTable, file_position: int) -> bool:
@@ -216,8 +216,8 @@ class PartitionReader:
         self._is_committed = transactions is None and state.reading.isolation_level == "read_committed"
         if self._is_committed and not (segments and fetched_from(segments[0])):
             skips = state.reading.on_corrupt == "skip"
-            known = Transactions(list(segments), snapshots or {}, first_offset, tail=tail, skips=skips)
-            transactions, self._unopened, self._damage_behind = known, known.unopened, known.damage
+            txns = Transactions(list(segments), snapshots or {}, first_offset, tail=tail, skips=skips)
+            transactions, self._unopened, self._damage_behind = txns, txns.unopened, txns.damage
         self._transactions = transactions
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -242,7 +242,7 @@ class PartitionReader:
             return
         with opened as view:
             start = self._begin(segment, view)
-            found = walk(
+            items = walk(
                 view,
                 start=start,
                 lowest_offset=segment.base_offset,
@@ -256,7 +256,7 @@ class PartitionReader:
             )
             done = dropped = start
             order = Order(segment, view, starts_inside=start > 0)
-            for item in found:
+            for item in items:
                 if isinstance(item, Gap):
                     if self._ends_at_any(order.finish(item.next_offset)) or self._ends_at(item):
                         yield None

@@ -30,9 +30,9 @@ def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
     index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
     if not len(index):
         return 0
-    found = index.floor(offset)
+    entry = index.floor(offset)
     try:
-        return found.position if _is_of_append(view, found.position, found.offset) else 0
+        return entry.position if _is_of_append(view, entry.position, entry.offset) else 0
     except StorageError:  # some bytes of it: a reader goes on behind them, from a batch before them
         return 0
 

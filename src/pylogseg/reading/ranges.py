@@ -166,8 +166,8 @@ def placed(share: Share) -> UncutRange:
     index = None if whole else offset_index(segment)
     start, stop, entry = _bytes_of(segment, index, first, end)
     name = (segment.topic, segment.partition, url_of(segment.files, segment.path))
-    found = Range(*name, segment.base_offset, following, first, end, start, stop, entry)
-    return UncutRange(found, segment, index)
+    part = Range(*name, segment.base_offset, following, first, end, start, stop, entry)
+    return UncutRange(part, segment, index)
 
 
 def offset_index(segment: Segment) -> OffsetIndex | None:
@@ -230,7 +230,7 @@ def plan_tasks(
     ranges = narrow(pieces, target) if narrow else (part for piece in pieces for part in cut(piece, target, extra))
     task: list[Range] = []
     size = offsets = 0
-    for part in (each for whole in ranges for each in _cap_offsets(whole, max_records)):
+    for part in (part_of_range for whole in ranges for part_of_range in _cap_offsets(whole, max_records)):
         more, count = part.size + OPEN_COST_BYTES, part.end_offset - part.first_offset
         if task and (size + more > target or (max_records and offsets + count > max_records)):
             yield tuple(task)
@@ -306,17 +306,17 @@ class PlannedLogs:
         """Return the transactions of a range's log, one object for all its ranges; None if they are not needed."""
         if self._isolation_level != "read_committed" or is_cluster(self._place(part)[0]):
             return None
-        found = self._transactions.get(part.folder)
-        if found is None:
+        transactions = self._transactions.get(part.folder)
+        if transactions is None:
             log = self._known.get(part.folder) or self.listed(part)
             there = {} if log is None else {segment.base_offset: segment for segment in log.segments}
             # A segment that is gone still has aborted transactions in its index.
             there.setdefault(part.base_offset, self.segments(part)[0])
             segments = [there[base] for base in sorted(there)]
             snapshots = {} if log is None else log.snapshots
-            found = Transactions(segments, snapshots, part.first_offset, ends_stable=True, skips=self._skips)
-            self._transactions[part.folder] = found
-        return found
+            transactions = Transactions(segments, snapshots, part.first_offset, ends_stable=True, skips=self._skips)
+            self._transactions[part.folder] = transactions
+        return transactions
 
     def listed(self, part: Range) -> LogFiles | None:
         """List the log as it is now; None if the folder is missing or empty."""

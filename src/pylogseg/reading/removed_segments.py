@@ -122,7 +122,7 @@ def _cut(segment: Segment, view: FileView, offset: int) -> tuple[int, bool]:
     A batch whose header alone says so, since lower offsets follow, is damaged: it is not the first one.
     """
     end = position_of_offset(segment, view, offset)
-    found: int | None = None
+    last_behind: int | None = None
     for item in walk(
         view, start=end, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES
     ):
@@ -130,14 +130,14 @@ def _cut(segment: Segment, view: FileView, offset: int) -> tuple[int, bool]:
             continue
         rows = item.batches
         is_behind = rows.last_offset >= offset
-        if found is not None and is_behind[0]:
-            return found, True
+        if last_behind is not None and is_behind[0]:
+            return last_behind, True
         both = np.flatnonzero(is_behind[:-1] & is_behind[1:])
         if len(both):
             return int(rows.position[both[0]]), True
-        found = int(rows.position[-1]) if is_behind[-1] else None
+        last_behind = int(rows.position[-1]) if is_behind[-1] else None
         end = rows.summary().end_position
-    return (end, False) if found is None else (found, True)
+    return (end, False) if last_behind is None else (last_behind, True)
 
 
 def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) -> Gap:

@@ -109,8 +109,8 @@ def scan(
     Tasks are taken one by one, as they are needed. One job reads only what is asked for; several read up to two
     tasks each ahead, of all but the first, and end with the iteration. An error comes in the place of its rows.
     """
-    found = _in_order(table, tasks(), projection, jobs)
-    yield from found if batch_rows is None else (part for batch in found for part in _cut(batch, batch_rows))
+    batches = _in_order(table, tasks(), projection, jobs)
+    yield from batches if batch_rows is None else (part for batch in batches for part in _cut(batch, batch_rows))
 
 
 def rows_of(
@@ -142,14 +142,14 @@ def _in_order(table: Table, tasks: Iterator[Any], projection: Projection, jobs: 
     nothing = pa.RecordBatch.from_pylist([], projection.schema)
 
     def read(task: Any) -> Iterator[pa.RecordBatch]:
-        chosen, found = _for_task(table, projection, task), False
+        chosen, has_rows = _for_task(table, projection, task), False
         memory = free.pop() if free else table.memory(projection.needed)
         try:
             for batch in table.batches(task, chosen.needed, memory, chosen.filter):
                 for part in chosen(batch):
-                    found = True
+                    has_rows = True
                     yield part
-            if not found:
+            if not has_rows:
                 yield nothing
         finally:
             free.append(memory)
@@ -257,16 +257,16 @@ class LogScan:
             if self._state.ends_at_damage:  # what is read ends where damage begins: before that all is read
                 yield tuple(piece.range for piece in pieces(extent))
                 continue
-            found = list(pieces(extent, *self._times(bounds)))
-            self._segments.update((piece.range.path, piece.segment) for piece in found)
-            yield from plan_tasks(found, target_bytes, narrow=Narrowing(filter, self._all))
+            ranges = list(pieces(extent, *self._times(bounds)))
+            self._segments.update((piece.range.path, piece.segment) for piece in ranges)
+            yield from plan_tasks(ranges, target_bytes, narrow=Narrowing(filter, self._all))
 
     def _times(self, bounds: Bounds) -> tuple[int | None, int | None]:
         """Return the times that rows have, both included: those of the scope and of a filter."""
         since, before = self.selection.times
         until = None if before is None else before - 1
-        starts = [each for each in (since, bounds.since_ms) if each is not None]
-        ends = [each for each in (until, bounds.until_ms) if each is not None]
+        starts = [ms for ms in (since, bounds.since_ms) if ms is not None]
+        ends = [ms for ms in (until, bounds.until_ms) if ms is not None]
         return max(starts, default=None), min(ends, default=None)
 
     def _extent(self, log: LogFiles, bounds: Bounds) -> Extent | None:
@@ -327,22 +327,22 @@ class LogScan:
         typed = None if self._typed is None else self._typed.of(columns)
         names = columns if typed is None else typed.list_needed_columns()
         # A record batch has a length only if it has a column.
-        found = arrow.record_batches(self._chunks(task, state, names), arrow.schema(names or ["partition"]), state.gaps)
+        rows = arrow.record_batches(self._chunks(task, state, names), arrow.schema(names or ["partition"]), state.gaps)
         try:
             if typed is not None:
-                yield from self._decoded(typed, found, columns, filter)
+                yield from self._decoded(typed, rows, columns, filter)
             else:
-                yield from found if columns else (batch.select([]) for batch in found)
+                yield from rows if columns else (batch.select([]) for batch in rows)
         finally:
             self._add_gaps(state.gaps)
 
     def _decoded(
-        self, typed: ColumnDecoding, found: Iterator[pa.RecordBatch], columns: Sequence[str], filter: Any
+        self, typed: ColumnDecoding, rows: Iterator[pa.RecordBatch], columns: Sequence[str], filter: Any
     ) -> Iterator[pa.RecordBatch]:
         if filter is not None and not any(map(typed.is_made, fields_of([filter], self.schema.names))):
-            found = _only(found, filter)
+            rows = _only(rows, filter)
         try:
-            for batch in typed.batches(found):
+            for batch in typed.batches(rows):
                 yield batch.select(list(columns))
         finally:
             self._add_gaps(typed.gaps)
@@ -350,13 +350,13 @@ class LogScan:
                 self.undecoded += typed.undecoded
 
     def _chunks(self, task: Task, state: ReadState, columns: Sequence[str]) -> Iterator[Chunk]:
-        known = self._known if state.reading.isolation_level == "read_committed" else None
-        logs = PlannedLogs(state.reading.isolation_level, self._place, known, skips=state.reading.on_corrupt == "skip")
+        whole = self._known if state.reading.isolation_level == "read_committed" else None
+        logs = PlannedLogs(state.reading.isolation_level, self._place, whole, skips=state.reading.on_corrupt == "skip")
         is_told = self._are_told(columns)
         for part in task:
-            told = self._by_headers(part, state, logs, columns) if is_told else None
-            self.is_unchecked |= told is not None and state.reading.check_crc
-            chunks = map(self.selection.of_chunk, told or RangeReader(part, state, logs))
+            counted = self._by_headers(part, state, logs, columns) if is_told else None
+            self.is_unchecked |= counted is not None and state.reading.check_crc
+            chunks = map(self.selection.of_chunk, counted or RangeReader(part, state, logs))
             yield from (chunk for chunk in chunks if len(chunk.columns))
             if state.ends_at_damage and any(gap.is_damage for gap in state.gaps):
                 return
@@ -371,9 +371,9 @@ class LogScan:
 
     def _are_told(self, columns: Sequence[str]) -> bool:
         """Check whether headers are enough for columns."""
-        known = header_reader.COUNTED if self._state.reading.check_crc else header_reader.COLUMNS
+        enough = header_reader.COUNTED if self._state.reading.check_crc else header_reader.COLUMNS
         is_all = not self.selection.has_times and self.selection.filter is None
-        return is_all and self._state.reading.on_corrupt == "raise" and known.issuperset(columns)
+        return is_all and self._state.reading.on_corrupt == "raise" and enough.issuperset(columns)
 
     def _place(self, part: Range) -> tuple[FileSystem, str]:
         segment = self._segment(part)
@@ -381,7 +381,7 @@ class LogScan:
 
     def _segment(self, part: Range) -> Segment:
         if part.path not in self._segments:  # of a task that was planned in another process
-            self._segments.update((url_of(each.files, each.path), each) for log in self.logs for each in log.segments)
+            self._segments.update((url_of(s.files, s.path), s) for log in self.logs for s in log.segments)
         return self._segments[part.path]
 
     def files(self, task: Task) -> Sequence[tuple[str, int]]:
@@ -396,9 +396,9 @@ class LogScan:
 
     def guarantee(self, task: Task) -> Any:
         """Return what is true of all rows of a task: topic, partition, offsets, and the largest time if known."""
-        found, latest = guarantee_of(task), [largest_timestamp(self._segment(part)) for part in task]
-        known = [time for time in latest if time is not None]
-        return found & up_to(max(known)) if len(known) == len(latest) else found
+        facts, latest = guarantee_of(task), [largest_timestamp(self._segment(part)) for part in task]
+        times = [time for time in latest if time is not None]
+        return facts & up_to(max(times)) if len(times) == len(latest) else facts
 
 
 def consumer_end(log: LogFiles, isolation_level: IsolationLevel, *, skips: bool = False) -> LogEnd:
@@ -407,12 +407,12 @@ def consumer_end(log: LogFiles, isolation_level: IsolationLevel, *, skips: bool 
     For ``read_committed`` the headers after the newest producer snapshot are read. A segment that cannot be opened is
     then an error, or is skipped with `skips`.
     """
-    found = end_of(log.segments)
+    file_end = end_of(log.segments)
     if isolation_level == "read_uncommitted" or not log.segments:
-        return found
+        return file_end
     stable = last_stable_offset(list(log.segments), log.snapshots, {} if skips else None)
-    end = found.offset if stable is None else min(found.offset, stable)
-    return LogEnd(end, found.is_at_file_end and end == found.offset)
+    end = file_end.offset if stable is None else min(file_end.offset, stable)
+    return LogEnd(end, file_end.is_at_file_end and end == file_end.offset)
 
 
 def check_tail(log: LogFiles, end: LogEnd, state: ReadState) -> None:
@@ -438,17 +438,17 @@ def record_stream(
     """Return the records of a scope as a stream: in one go, or by tasks if a filter or jobs are worth a plan."""
     target, gaps = arrow.schema(columns, views=views), scope.state.gaps
     typed = None if typed is None else typed.with_names(target.names)
-    made = target if typed is None else typed.schema()
+    schema = target if typed is None else typed.schema()
     if not scope.selection.latest and not views and (filter is not None or scope.state.reading.jobs > 1):
-        found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, made.names, filter)
-        return pa.RecordBatchReader.from_batches(made, warned(found, gaps))
+        rows = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, schema.names, filter)
+        return pa.RecordBatchReader.from_batches(schema, warned(rows, gaps))
     read = target if typed is None else arrow.schema(typed.list_needed_columns())
     besides: Besides = "views" if views else arrow.copies_for(read.names)
     # ColumnChoice are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
     scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=arrow.lend)
     chunks = scope._replace(state=replace(scope.state, scratch=scratch)).chunks()
-    found = arrow.record_batches(chunks, read, gaps)
-    return pa.RecordBatchReader.from_batches(made, warned(found if typed is None else typed.batches(found), gaps))
+    rows = arrow.record_batches(chunks, read, gaps)
+    return pa.RecordBatchReader.from_batches(schema, warned(rows if typed is None else typed.batches(rows), gaps))
 
 
 def warned(batches: Iterable[pa.RecordBatch], gaps: list[Gap]) -> Generator[pa.RecordBatch]:
@@ -463,9 +463,9 @@ def warned(batches: Iterable[pa.RecordBatch], gaps: list[Gap]) -> Generator[pa.R
 def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
     if filter is not None:
         check_filter(filter, table.schema)
-    found = rows_of(table, columns, filter, jobs=scope.state.reading.jobs)
+    rows = rows_of(table, columns, filter, jobs=scope.state.reading.jobs)
     limit = scope.selection.limit
-    return found if limit is None else _limited(found, limit)
+    return rows if limit is None else _limited(rows, limit)
 
 
 def _limited(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
@@ -487,6 +487,6 @@ def _is_folder(log: LogFiles) -> bool:
 
 
 def _unpickled(made: Any, filters_rows: bool, ends: dict[str, LogEnd]) -> LogScan:
-    found = LogScan(*made, filters_rows=filters_rows)
-    found._ends.update(ends)
-    return found
+    table = LogScan(*made, filters_rows=filters_rows)
+    table._ends.update(ends)
+    return table

@@ -159,9 +159,9 @@ def _search(
     start = position_of_offset(segment, view, first)
     last = 2**63 - 1 if segment.next_base is None else segment.next_base - 1  # numpy 1 compares with 2**63 as floats
     before = max(segment.base_offset, log_start_offset) if start == 0 else first
-    for found, item in _windows(view, segment, start):
+    for batches, item in _windows(view, segment, start):
         # Ignore batches of another segment, in a file with a wrong name.
-        rows = found[(found.last_offset >= segment.base_offset) & (found.last_offset <= last)]
+        rows = batches[(batches.last_offset >= segment.base_offset) & (batches.last_offset <= last)]
         if not len(rows):
             continue
         # A magic 0 batch has no timestamp; it counts as -1, as in Kafka.
@@ -169,14 +169,14 @@ def _search(
         for row in late.nonzero()[0].tolist():
             columns, damage = decode(rows[row : row + 1], item.buffer, item.file_position)
             if damage and is_exact:  # it may have such a record: reading from there raises the error
-                known = int(rows.last_offset[row - 1]) + 1 if row else before
-                return max(known, log_start_offset)
+                behind = int(rows.last_offset[row - 1]) + 1 if row else before
+                return max(behind, log_start_offset)
             lowest = max(segment.base_offset, log_start_offset)
             hits = columns.offset[(columns.timestamp >= timestamp_ms) & (columns.offset >= lowest)]
             if len(hits) and hits[0] <= last:
-                known = int(rows.last_offset[row - 1]) + 1 if row else before
-                if is_exact and known < rows.base_offset[row] > rows.base_offset[min(row + 1, len(rows) - 1)]:
-                    return max(known, log_start_offset)  # damaged upwards: the records after it must not be missed
+                behind = int(rows.last_offset[row - 1]) + 1 if row else before
+                if is_exact and behind < rows.base_offset[row] > rows.base_offset[min(row + 1, len(rows) - 1)]:
+                    return max(behind, log_start_offset)  # damaged upwards: the records after it must not be missed
                 return int(hits[0])
         before = int(rows.last_offset[-1]) + 1
     return None

@@ -57,14 +57,14 @@ def end_of_log(
     Segments that cannot be opened are errors, or skipped and noted in `unopened`; damage is noted in `damage`.
     """
     if tail is not None and tail.last_offset >= 0:
-        known = EndState(tail.last_offset, dict(tail.open_first))
-        found = _read_on(segments, known, tail, tail.crc, unopened=unopened, damage=damage)
-        if found is not None:
-            return found
+        checkpoint = EndState(tail.last_offset, dict(tail.open_first))
+        state = _read_on(segments, checkpoint, tail, tail.crc, unopened=unopened, damage=damage)
+        if state is not None:
+            return state
     start = newest_snapshot(segments, snapshots) or EndState(segments[0].base_offset if segments else 0, {})
-    found = _read_on(segments, start, tail, unopened=unopened, damage=damage)
-    assert found is not None
-    return found
+    state = _read_on(segments, start, tail, unopened=unopened, damage=damage)
+    assert state is not None
+    return state
 
 
 def newest_snapshot(segments: list[Segment], snapshots: Mapping[int, str]) -> EndState | None:

@@ -51,10 +51,10 @@ def windows(
         start = position_of_offset(segment, view, first_offset) if first_offset > segment.base_offset else 0
         order = Order(segment, view, starts_inside=start > 0)
         # A batch that is still being written must not count: its length may be in the file before its records.
-        found = walk(
+        items = walk(
             view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc or segment.is_last
         )
-        for item in found:
+        for item in items:
             if isinstance(item, Gap):
                 noted += [gap for gap in (*order.finish(item.next_offset), item) if gap.is_damage]
                 continue

@@ -138,9 +138,9 @@ class Transactions:
 
     def _forget(self, number: int) -> None:
         """Drop the data of the segments before one."""
-        for known in (self._aborted, self._markers, self._open):
-            for old in [other for other in known if other < number]:
-                del known[old]
+        for by_segment in (self._aborted, self._markers, self._open):
+            for old in [other for other in by_segment if other < number]:
+                del by_segment[old]
 
     def _is_aborted(self, producer_id: int, offset: int, number: int) -> bool:
         indexed: list[int] = []
@@ -150,7 +150,7 @@ class Transactions:
                 is_abort = self._next_marker(producer_id, offset, at)
                 if is_abort:
                     earlier = (self._next_marker(producer_id, offset, other) for other in indexed)
-                    return next((found for found in earlier if found is not None), True)
+                    return next((is_abort for is_abort in earlier if is_abort is not None), True)
                 if is_abort is not None:
                     return False
             else:
@@ -167,14 +167,14 @@ class Transactions:
 
     def _next_marker(self, producer_id: int, offset: int, number: int) -> bool | None:
         """Return whether the next marker of a producer in a segment aborts; None if there is none."""
-        known = self._markers.get(number)
-        if known is None:
-            known = {}
+        by_producer = self._markers.get(number)
+        if by_producer is None:
+            by_producer = {}
             # All later queries for this segment are about offsets from here on.
             for producer, position, is_abort in markers_of(self._segments[number], offset, unopened=self.unopened):
-                known.setdefault(producer, []).append((position, is_abort))
-            self._markers[number] = known
-        markers = known.get(producer_id, ())
+                by_producer.setdefault(producer, []).append((position, is_abort))
+            self._markers[number] = by_producer
+        markers = by_producer.get(producer_id, ())
         at = bisect_right(markers, (offset, True))
         return markers[at][1] if at < len(markers) else None
 

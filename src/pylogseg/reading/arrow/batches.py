@@ -162,10 +162,10 @@ def _decode(spans: Spans, on_undecoded: RaiseOrNull, limit_bytes: int) -> _Decod
     for batches in _tables(spans, bad, on_undecoded):
         for columns, damage in decode_parts(batches, spans.data, limit_bytes=limit_bytes):
             value_of = _rows(spans, columns.batches)
-            for each in damage:
-                row = int(value_of[each.row])
+            for fault in damage:
+                row = int(value_of[fault.row])
                 if on_undecoded == "raise":
-                    raise bad_value(row, each.reason, int(columns.batches.position[each.row] - spans.offsets[row]))
+                    raise bad_value(row, fault.reason, int(columns.batches.position[fault.row] - spans.offsets[row]))
                 bad[row] = True
             data = columns.take(~columns.batches.is_control[columns.batch])
             parts.append(_record_batch(data))
@@ -189,13 +189,13 @@ def _rows(spans: Spans, batches: BatchTable) -> npt.NDArray[np.int64]:
 def _tables(spans: Spans, bad: npt.NDArray[np.bool_], on_undecoded: RaiseOrNull) -> Iterator[BatchTable]:
     """Yield batch tables: one for all values if all are good, otherwise one for each value."""
     first, end = int(spans.offsets[0]), int(spans.offsets[-1])
-    found = scan(spans.data, start=first, end=end)
-    starts = np.append(found.batches.position, found.position)
-    is_whole = found.ending is Ending.COMPLETE and bool(np.isin(spans.offsets, starts).all())
+    scanned = scan(spans.data, start=first, end=end)
+    starts = np.append(scanned.batches.position, scanned.position)
+    is_whole = scanned.ending is Ending.COMPLETE and bool(np.isin(spans.offsets, starts).all())
     # Arrow lets a null have bytes.
     are_empty = spans.nulls is None or not np.diff(spans.offsets)[spans.nulls].any()
-    if is_whole and are_empty and (found.batches.verdict == Verdict.GOOD).all():
-        yield found.batches
+    if is_whole and are_empty and (scanned.batches.verdict == Verdict.GOOD).all():
+        yield scanned.batches
         return
     for row in np.flatnonzero(spans.valid).tolist():
         begin, after = int(spans.offsets[row]), int(spans.offsets[row + 1])

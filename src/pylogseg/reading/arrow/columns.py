@@ -214,14 +214,14 @@ def _made(kind: pa.DataType, size: npt.NDArray[np.int32], null_count: int, buffe
 
 def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     of = chunk.columns
-    made = _ready(kind, of.key_size, of.tally().null_keys, of.key_view, of.keys, of.sources)
-    return binary_array(of.key_place, of.key_size, of.sources, kind) if made is None else made
+    ready = _ready(kind, of.key_size, of.tally().null_keys, of.key_view, of.keys, of.sources)
+    return binary_array(of.key_place, of.key_size, of.sources, kind) if ready is None else ready
 
 
 def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     of = chunk.columns
-    made = _ready(kind, of.value_size, of.tally().null_values, of.value_view, of.values, of.sources)
-    return binary_array(of.value_place, of.value_size, of.sources, kind) if made is None else made
+    ready = _ready(kind, of.value_size, of.tally().null_values, of.value_view, of.values, of.sources)
+    return binary_array(of.value_place, of.value_size, of.sources, kind) if ready is None else ready
 
 
 def _ready(
