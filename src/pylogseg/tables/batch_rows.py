@@ -58,9 +58,9 @@ def of_range(
                 yield of_gap(segment, item, wanted), item
             continue
         last = item.batches.last_offset
-        found = item.batches[(last >= first_offset) & (last < end_offset)]
-        if len(found):
-            yield of_batches(segment, found, wanted), _unheld(segment, found, wanted)
+        rows = item.batches[(last >= first_offset) & (last < end_offset)]
+        if len(rows):
+            yield of_batches(segment, rows, wanted), _unheld(segment, rows, wanted)
         if last[-1] >= end_offset - (not ends):
             return
 
@@ -76,7 +76,7 @@ def _is_in(gap: Gap, first_offset: int, end_offset: int, begins: bool, ends: boo
 
 
 def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
-    found = {
+    values = {
         "position": rows.position,
         "size": rows.size,
         "baseOffset": rows.base_offset,
@@ -93,7 +93,7 @@ def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) 
         "isTransactional": rows.is_transactional,
         "isControl": rows.is_control,
     }
-    return record_batch(wanted, len(rows), _where(segment), found)
+    return record_batch(wanted, len(rows), _where(segment), values)
 
 
 def of_gap(segment: Segment, gap: Gap, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:

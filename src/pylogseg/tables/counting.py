@@ -67,9 +67,9 @@ def counted_records(
     load = Workload("pylogseg stats", [part.size for part in parts], on_bytes)
     work, fold = functools.partial(_of_part, by=by), functools.partial(_fold, by=by)
     topics = [part.log.segments[0].topic if part.log.segments else "" for part in parts]
-    found = [counts for _, counts in executor.merge(work, parts, topics, fold, functools.partial(_merged, by=by), load)]
-    batches = [batch for counts in found for batch in counts.batches]
-    gaps = [gap for counts in found for gap in counts.gaps]
+    sums = [counts for _, counts in executor.merge(work, parts, topics, fold, functools.partial(_merged, by=by), load)]
+    batches = [batch for counts in sums for batch in counts.batches]
+    gaps = [gap for counts in sums for gap in counts.gaps]
     return pa.Table.from_batches(batches, _SCHEMAS[by]).sort_by(_ORDERS[by]), gaps
 
 
@@ -89,11 +89,11 @@ def _fold(found: dict[int, _Counts], number: int, counts: _Counts, by: str) -> N
 
 
 def _merged(topic: str, parts: Iterable[_Counts], by: str) -> _Counts:
-    found = _Counts([], [])
+    sums = _Counts([], [])
     for counts in parts:
-        found.add(counts.batches, by)
-        found.gaps.extend(counts.gaps)
-    return _Counts([_summed([_none(by), *found.batches], by)], found.gaps)
+        sums.add(counts.batches, by)
+        sums.gaps.extend(counts.gaps)
+    return _Counts([_summed([_none(by), *sums.batches], by)], sums.gaps)
 
 
 def _counted(batch: pa.RecordBatch, by: str, values: pa.Array) -> pa.RecordBatch:
@@ -106,8 +106,8 @@ def _counted(batch: pa.RecordBatch, by: str, values: pa.Array) -> pa.RecordBatch
 def _summed(counts: Iterable[pa.RecordBatch], by: str) -> pa.RecordBatch:
     groups = pa.Table.from_batches(counts, _SCHEMAS[by]).group_by(["topic", by])
     sums = groups.aggregate([("records", "sum"), ("bytes", "sum")])
-    found = sums.select(["topic", by, "records_sum", "bytes_sum"]).combine_chunks().to_batches()
-    return pa.RecordBatch.from_arrays(found[0].columns, schema=_SCHEMAS[by]) if found else _none(by)
+    parts = sums.select(["topic", by, "records_sum", "bytes_sum"]).combine_chunks().to_batches()
+    return pa.RecordBatch.from_arrays(parts[0].columns, schema=_SCHEMAS[by]) if parts else _none(by)
 
 
 def _none(by: str) -> pa.RecordBatch:

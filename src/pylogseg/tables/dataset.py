@@ -58,14 +58,14 @@ class TableScanner(pads.Scanner):
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first rows; no more is read than they need."""
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         left = num_rows
         for batch in self._rows(1) if left > 0 else ():
-            found.append(batch.slice(0, left))
-            left -= len(found[-1])
+            batches.append(batch.slice(0, left))
+            left -= len(batches[-1])
             if left <= 0:
                 break
-        return pa.Table.from_batches(found, self.projected_schema)
+        return pa.Table.from_batches(batches, self.projected_schema)
 
     def count_rows(self) -> int:
         """Return the number of rows."""

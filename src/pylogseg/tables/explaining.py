@@ -29,17 +29,17 @@ class Explanation(NamedTuple):
     @property
     def read_bytes(self) -> int:
         """Bytes that are read, about."""
-        return sum(each.read_bytes for each in self.segments)
+        return sum(s.read_bytes for s in self.segments)
 
     @property
     def summary(self) -> str:
         """The counts in one line."""
-        count, size = sum(not each.reason for each in self.segments), sum(each.size_bytes for each in self.segments)
+        count, size = sum(not s.reason for s in self.segments), sum(s.size_bytes for s in self.segments)
         plural = "" if len(self.segments) == 1 else "s"
         return f"{count} of {len(self.segments)} segment{plural}, {self.read_bytes:,} of {size:,} bytes"
 
     def __str__(self) -> str:
-        lines = [f"{each.path}: {each.reason or f'{each.read_bytes:,} bytes'}" for each in self.segments]
+        lines = [f"{s.path}: {s.reason or f'{s.read_bytes:,} bytes'}" for s in self.segments]
         return "\n".join([*lines, self.summary])
 
 
@@ -73,4 +73,4 @@ def explain(table: LogScan, filter: Any) -> Explanation:
 
 
 def _paths(segments: Sequence[Any]) -> set[str]:
-    return {url_of(each.files, each.path) for each in segments}
+    return {url_of(s.files, s.path) for s in segments}

@@ -34,15 +34,15 @@ def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[tuple[pa.RecordB
             data = segment.companion(kind)
             if data is None:
                 continue
-            found, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
+            values, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
         except CorruptionError as error:
             yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {}), None
             continue
-        count = len(found["offset"] if "offset" in found else found["lastOffset"])
+        count = len(values["offset"] if "offset" in values else values["lastOffset"])
         if count:
-            times = found.get("timestamp", np.empty(0, np.int64))
-            far = unheld(wanted, "timestamp", times, segment.companions[kind], found.get("offset"))
-            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **found}), far
+            times = values.get("timestamp", np.empty(0, np.int64))
+            far = unheld(wanted, "timestamp", times, segment.companions[kind], values.get("offset"))
+            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **values}), far
         if odd_bytes:
             yield (
                 record_batch(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {}),

@@ -47,16 +47,16 @@ def _rows(
     is_read = any(column.is_read for column in table if column.name in wanted.names)
     listed = list(Threads(jobs).map(read, found)) if is_read else [None] * len(found)
     rows = [fields_of(*pair) for pair in zip(found, listed, strict=True)]
-    made = {name: [_text(row[name]) for row in rows] for name in wanted.names}
+    values = {name: [_text(row[name]) for row in rows] for name in wanted.names}
     times = [field.name for field in wanted if field.type == TIMESTAMP]
-    firsts = [each.base_offset if isinstance(each, Segment) else 0 for each in found]
+    firsts = [item.base_offset if isinstance(item, Segment) else 0 for item in found]
     far = [
         gap
-        for each, row, first in zip(found, rows, firsts, strict=True)
+        for item, row, first in zip(found, rows, firsts, strict=True)
         for name in times
-        if (gap := unheld(wanted, name, [row[name]], each.path, [first])) is not None
+        if (gap := unheld(wanted, name, [row[name]], item.path, [first])) is not None
     ]
-    return record_batch(wanted, len(rows), {}, made), far
+    return record_batch(wanted, len(rows), {}, values), far
 
 
 def _text(value: Any) -> Any:

@@ -143,21 +143,21 @@ def openers(
     there = tuple(p for p in disk.partitions if partition is None or p.partition in partition)
     chosen = disk.select(partition=partition)
     read = Disk((), tuple(partitions_of(chosen)), chosen.loose, is_named=True)
-    found: dict[str, Opener] = {}
+    openers_by_name: dict[str, Opener] = {}
     for name in _OF_DISK:
         # Partitions are listed that are not read, such as strays.
         of = Disk((), there, is_named=True) if name == "partitions" else read
-        found[name] = functools.partial(open_table, of, name, **(options if name == "records" else {}))
+        openers_by_name[name] = functools.partial(open_table, of, name, **(options if name == "records" else {}))
     topics = {topic.lower() for topic in _topics_of(read)}
     for name in state_tables(disk):
         # A topic of that name has its own.
-        found[f"cluster_{name}" if name in topics else name] = functools.partial(open_table, disk, name)
+        openers_by_name[f"cluster_{name}" if name in topics else name] = functools.partial(open_table, disk, name)
     nameless = {*without_table(read)}
     for topic, its in _by_topic(read).items():
         if topic not in nameless:
             open_it = open_table if of_topic is None else functools.partial(of_topic, topic)
-            found[topic] = functools.partial(open_it, its, **options)
-    return found
+            openers_by_name[topic] = functools.partial(open_it, its, **options)
+    return openers_by_name
 
 
 def state_tables(disk: Disk) -> list[str]:
@@ -181,8 +181,8 @@ def _topics_of(disk: Disk) -> list[str]:
 def _by_topic(disk: Disk) -> dict[str, Disk]:
     partitions: defaultdict[str, list[Partition]] = defaultdict(list)
     loose: defaultdict[str, list[Segment]] = defaultdict(list)
-    for each in disk.partitions:
-        partitions[each.topic].append(each)
+    for partition in disk.partitions:
+        partitions[partition.topic].append(partition)
     for segment in disk.loose:
         loose[segment.topic].append(segment)
     # `get`, which adds nothing: most topics have only partitions.

@@ -104,9 +104,9 @@ def _pruning(predicate: polars.Expr, schema: pa.Schema) -> Any:
             continue
         recorder = _Recorder(schema)
         polars.scan_pyarrow_dataset(recorder).filter(part).collect()
-        made = recorder.filter_asked_for
-        if made is not None:
-            pruning = made if pruning is None else pruning & made
+        expression = recorder.filter_asked_for
+        if expression is not None:
+            pruning = expression if pruning is None else pruning & expression
     return pruning
 
 

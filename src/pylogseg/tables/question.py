@@ -58,14 +58,14 @@ class Question(NamedTuple):
             selection, whole = narrow.scope.selection, disk_of(source, door)
             choice = PartitionChoice(selection.topics, selection.partitions)
             return cls(whole, choice, selection, narrow.scope.state.reading, narrow.decoding)
-        given = dict(keywords)
-        decoding = {name: given.pop(name) for name in _DECODING if name in given}
-        how = {name: given.pop(name) for name in ReadingKeywords.__annotations__ if name in given}
-        given["filter"] = row_filter(given.get("filter"), None)
+        rest = dict(keywords)
+        decoding = {name: rest.pop(name) for name in _DECODING if name in rest}
+        how = {name: rest.pop(name) for name in ReadingKeywords.__annotations__ if name in rest}
+        rest["filter"] = row_filter(rest.get("filter"), None)
         return cls(
             source,
             PartitionChoice.of(topic, partition),
-            selection_of(**given),
+            selection_of(**rest),
             replace(reading or Reading(), **how),
             _decoding_of(decoding) if decoding else None,
         )

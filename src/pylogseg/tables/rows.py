@@ -46,7 +46,7 @@ def timestamps(ms: Sequence[int | None] | npt.NDArray[np.int64]) -> pa.Array:
     Null for None and -1, which mean that there is none, and for one that microseconds of 64 bits cannot hold.
     """
     if not isinstance(ms, np.ndarray):
-        ms = np.array([-1 if each is None else each for each in ms], np.int64)
+        ms = np.array([-1 if t is None else t for t in ms], np.int64)
     none = (ms == -1) | ~are_held(ms)
     return pa.array(np.where(none, 0, ms).astype(np.int64) * 1000, mask=none).cast(TIMESTAMP)
 
@@ -58,7 +58,7 @@ def unheld(wanted: pa.Schema, name: str, ms: Any, path: str, offsets: Any) -> Ga
     """
     if name not in wanted.names:
         return None
-    times = np.array([-1 if each is None else each for each in ms], np.int64) if not isinstance(ms, np.ndarray) else ms
+    times = np.array([-1 if t is None else t for t in ms], np.int64) if not isinstance(ms, np.ndarray) else ms
     far = np.flatnonzero(~are_held(times))
     if not len(far):
         return None

@@ -42,8 +42,8 @@ class StateScan:
     @property
     def gaps(self) -> list[Gap]:
         """The damage that the table was made without."""
-        found = self._state.notes.damage if "_rows" in self.__dict__ else []
-        return [Gap(self._name, GapKind.RECORDS_BAD, 0, 0, 0, None, text, True) for text in found]
+        texts = self._state.notes.damage if "_rows" in self.__dict__ else []
+        return [Gap(self._name, GapKind.RECORDS_BAD, 0, 0, 0, None, text, True) for text in texts]
 
     def memory(self, columns: Sequence[str]) -> None:
         """Return nothing: no memory is used again."""

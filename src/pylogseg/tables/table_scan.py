@@ -101,11 +101,11 @@ class TableScan:
             yield task
 
     def _places(self, filter: Any) -> Iterator[Place]:
-        for place in _kept(filter, [Place(each) for each in self._partitions], _of_partition, self.schema):
+        for place in _kept(filter, [Place(log) for log in self._partitions], _of_partition, self.schema):
             if self._table == "partitions" or place.partition.error is not None:
                 yield place
                 continue
-            inside = [Place(place.partition, each, size_bytes=each.size) for each in place.partition.segments]
+            inside = [Place(place.partition, segment, size_bytes=segment.size) for segment in place.partition.segments]
             kept = _kept(filter, inside, self._of_segment, self.schema)
             if self._table == "batches" and filter is not None and fields_of([filter], ("maxTimestamp",)):
                 kept = _kept(filter, kept, _of_times, self.schema)
@@ -114,13 +114,13 @@ class TableScan:
 
     def _of_segment(self, place: Place) -> Any:
         segment = place.listed
-        known = _of_partition(place) & (pc.field("segment") == readable(segment.name))
+        facts = _of_partition(place) & (pc.field("segment") == readable(segment.name))
         if self._table == "segments":
-            return known & (pc.field("baseOffset") == segment.base_offset)
+            return facts & (pc.field("baseOffset") == segment.base_offset)
         if self._table == "indexes":
-            return known
+            return facts
         following = OPEN_END if segment.next_base is None else segment.next_base
-        return known & _of_offsets(segment.base_offset, following) & (pc.field("baseOffset") >= segment.base_offset)
+        return facts & _of_offsets(segment.base_offset, following) & (pc.field("baseOffset") >= segment.base_offset)
 
     def batches(self, task: Places, columns: Sequence[str], memory: None, filter: Any) -> Iterator[pa.RecordBatch]:
         wanted = chosen(self.schema, columns)

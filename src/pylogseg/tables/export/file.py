@@ -90,12 +90,12 @@ class Form:
 
     @property
     def schema(self) -> pa.Schema:
-        found = as_strings(arrow.schema(self._read), self._strings)
+        schema = as_strings(arrow.schema(self._read), self._strings)
         if self.typed is not None:
-            found = self.typed.schema(found)
+            schema = self.typed.schema(schema)
         if self.has_exact_times:
-            found = found.append(EXACT)
-        return found.with_metadata({arrow.ISOLATION_KEY: self.isolation_level.encode()})
+            schema = schema.append(EXACT)
+        return schema.with_metadata({arrow.ISOLATION_KEY: self.isolation_level.encode()})
 
     @property
     def _strings(self) -> tuple[str, ...]:

@@ -63,10 +63,10 @@ def noted(store: ObjectStore, name: str) -> dict[str, Any] | None:
     """Read a note; None if there is none, or something died while it wrote it: it is done again."""
     data = store.read(note_key(name))
     try:
-        found: dict[str, Any] | None = None if data is None else json.loads(data)
+        note: dict[str, Any] | None = None if data is None else json.loads(data)
     except ValueError:
         return None
-    return found
+    return note
 
 
 def write_note(store: ObjectStore, name: str, content: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ def files_of(note: Mapping[str, Any] | None) -> list[str]:
     """Paths of the data files that a note names, below the place of the table."""
     if note is None:
         return []
-    return [*(each[0] for each in note.get("files", ())), *note.get("pending", ())]
+    return [*(file[0] for file in note.get("files", ())), *note.get("pending", ())]
 
 
 def said_of(store: ObjectStore) -> dict[str, Any] | None:
@@ -143,19 +143,19 @@ def lacking_of(
     `is_asked` says of which partitions, also of those that have no file any more.
     """
     store = store_of(out, storage_options)
-    found = list(_unfinished(store, is_asked))
+    findings = list(_unfinished(store, is_asked))
     there: Collection[str] | None = None
     for match in [*note_names(store), *note_names(store, _LOG_NOTE)]:
         if not is_asked(match["topic"], int(match["partition"])):
             continue
         note = noted(store, match.string) or {}
         if note.get("problem"):
-            found.append(_lost(store, note_key(match.string), f"not all could be exported: {note['problem']}"))
+            findings.append(_lost(store, note_key(match.string), f"not all could be exported: {note['problem']}"))
         there = store.list() if there is None else there
         for name, records, *_ in note.get("files", ()):
             if name not in there:
-                found.append(_lost(store, name, f"this file of the table is not there, with {records:,} records"))
-    return found
+                findings.append(_lost(store, name, f"this file of the table is not there, with {records:,} records"))
+    return findings
 
 
 def _unfinished(store: ObjectStore, is_asked: Callable[[str, int], bool]) -> Iterator[Finding]:

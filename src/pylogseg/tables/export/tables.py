@@ -186,10 +186,10 @@ class TableExport:
 
     def notes(self) -> dict[tuple[str, int], list[int]]:
         """Base offsets of what is noted, ascending, by topic and partition."""
-        found: dict[tuple[str, int], list[int]] = {}
+        bases_of: dict[tuple[str, int], list[int]] = {}
         for match in () if self.starts_empty else note_names(self.store):
-            found.setdefault((match["topic"], int(match["partition"])), []).append(int(match["base"]))
-        return {key: sorted(bases) for key, bases in found.items()}
+            bases_of.setdefault((match["topic"], int(match["partition"])), []).append(int(match["base"]))
+        return {key: sorted(bases) for key, bases in bases_of.items()}
 
     def _check(self) -> None:
         said, out = said_of(self.store), self.store.url
@@ -262,8 +262,8 @@ def _parts_of_log(
         log = _Decided(*log)
     head = log.segments[0]
     key = (head.topic or NO_VALUE, head.partition)
-    known = notes.get(key, [])
-    before = [base for base in known if base < head.base_offset]
+    noted_at = notes.get(key, [])
+    before = [base for base in noted_at if base < head.base_offset]
     lowest = 0 if keep_deleted else log.log_start_offset
     if before and keep_deleted:
         newest = noted(table.store, note_name(key, before[-1]))
@@ -279,16 +279,16 @@ def _parts_of_log(
             continue
         files = log if isinstance(log, _Decided) else log._replace(segments=[segment])
         span = PartSpan(first, last, *selection.times)
-        stale = [base for base in known if segment.base_offset < base < following]
+        stale = [base for base in noted_at if segment.base_offset < base < following]
         names = tuple(note_name(key, base) for base in stale)
         parts.append(ExportPart(files, segment, span, max(lowest, segment.base_offset), highest, state, names))
     if not parts:
         return []
     # What was noted beyond the end is of a log that was truncated, or of a topic that was deleted and made again.
-    beyond = [] if selection.until is not None else [base for base in known if base > parts[-1].segment.base_offset]
+    beyond = [] if selection.until is not None else [base for base in noted_at if base > parts[-1].segment.base_offset]
     own = {part.segment.base_offset for part in parts}
     start = max(head.base_offset, log.log_start_offset)
-    deleted = [] if keep_deleted else [base for base in known if base < start and base not in own]
+    deleted = [] if keep_deleted else [base for base in noted_at if base < start and base not in own]
     names = tuple(note_name(key, base) for base in deleted)
     parts[0] = replace(parts[0], superseded=(*names, *parts[0].superseded))
     more = {*parts[-1].superseded, *(note_name(key, base) for base in beyond)}
@@ -325,10 +325,10 @@ def export_parts(
         if part.state.ends_at_damage and done[-1].problem is not None and done[-1].state != "gone":
             left = parts[number + 1 :]
             problem = f"after the damage: {done[-1].problem}"
-            done += [_result(each, "skipped", problem=problem) for each in left]
+            done += [_result(later, "skipped", problem=problem) for later in left]
             if not table.dry_run:
-                for each in left:
-                    _withdraw(table.store, [each.note, *each.superseded])
+                for later in left:
+                    _withdraw(table.store, [later.note, *later.superseded])
             break
     return done
 
@@ -398,10 +398,10 @@ def missing_files(
 def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], None] | None) -> ExportedPart:
     store = table.store
     before = None if table.starts_empty else noted(store, part.note)
-    others = [found for name in part.superseded if (found := noted(store, name)) is not None]
+    others = [old for name in part.superseded if (old := noted(store, name)) is not None]
     span = part.span
-    for found in (before, *others):
-        span = span if found is None or "span" not in found else span.joined(PartSpan(*found["span"]))
+    for old in (before, *others):
+        span = span if old is None or "span" not in old else span.joined(PartSpan(*old["span"]))
     span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
     if before is not None and not part.superseded and _is_same(before, span, part, store):
         return _result(part, "unchanged", _noted_files(before), before["problem"] or before.get("times"))
@@ -436,15 +436,15 @@ def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], 
             "problem": problem,
             "times": times,  # All records are there: no reader of the notes has to hear of it.
         }
-        stale = {path for found in (before, *others) for path in files_of(found)} - {each[0] for each in written}
+        stale = {path for old in (before, *others) for path in files_of(old)} - {file[0] for file in written}
         # Said before it is done: who comes after a crash in the middle knows all names that may be there.
-        pending = sorted(stale | {each[0] for each in written})
+        pending = sorted(stale | {file[0] for file in written})
         write_note(store, part.note, {"pending": pending, "span": note["span"]})
         tags = [store.put(name, files.apart(name)).tag for name, _, _ in written]
     _delete(store, stale)
     for name in part.superseded:
         store.delete(note_key(name))
-    note["files"] = [[*each, tag] for each, tag in zip(written, tags, strict=True)]
+    note["files"] = [[*file, tag] for file, tag in zip(written, tags, strict=True)]
     write_note(store, part.note, note)
     return _result(part, "written", written, problem or times)
 
@@ -467,7 +467,7 @@ def _is_same(before: dict[str, Any], span: PartSpan, part: ExportPart, store: Ob
     if before["problem"] is not None and before["on_corrupt"] != part.state.reading.on_corrupt:
         return False
     noted_files = [(name, Fingerprint(size, *tag)) for name, _, size, *tag in before["files"]]
-    if not all(_FILE.fullmatch(name) and store.has(name, each) for name, each in noted_files):
+    if not all(_FILE.fullmatch(name) and store.has(name, stored) for name, stored in noted_files):
         return False
     return is_marked(part.segment, before["source"])
 

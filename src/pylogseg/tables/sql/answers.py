@@ -54,14 +54,14 @@ def row_limit(plan: str, sql: str) -> int | None:
     The plan of duckdb, in JSON, names a limit (before 2.0 not its number), not the rows that are skipped before:
     these are in the query.
     """
-    found = None
+    limit = None
     steps = json.loads(plan)
     while len(steps) == 1:
         name, more = steps[0]["name"].strip(), steps[0].get("extra_info") or {}
-        if name in ("LIMIT", "STREAMING_LIMIT") and found is None:
-            found = str(more.get("Limit") or limit_of(sql))
+        if name in ("LIMIT", "STREAMING_LIMIT") and limit is None:
+            limit = str(more.get("Limit") or limit_of(sql))
         elif name in ("PYTHON_ARROW_SCAN", "ARROW_SCAN"):
-            return int(found) if found and found.isdecimal() and not has_offset_clause(sql) else None
+            return int(limit) if limit and limit.isdecimal() and not has_offset_clause(sql) else None
         elif name != "PROJECTION":
             return None
         steps = steps[0].get("children") or []
@@ -71,7 +71,7 @@ def row_limit(plan: str, sql: str) -> int | None:
 def _marked(field: pa.Field, kind: Any) -> pa.Field:
     """Return a field with the parts marked that are JSON."""
     if kind.id == "struct":
-        inner = [_marked(each, child) for each, (_, child) in zip(field.type, kind.children, strict=True)]
+        inner = [_marked(inner_field, child) for inner_field, (_, child) in zip(field.type, kind.children, strict=True)]
         return field.with_type(pa.struct(inner))
     if kind.id == "list":
         return field.with_type(pa.list_(_marked(field.type.value_field, kind.children[0][1])))
@@ -88,7 +88,7 @@ def with_json(schema: pa.Schema) -> pa.Schema:
 def _typed(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_typed(each) for each in kind]))
+        return field.with_type(pa.struct([_typed(inner) for inner in kind]))
     if pa.types.is_map(kind):
         return field.with_type(pa.map_(kind.key_field, _typed(kind.item_field)))
     if pa.types.is_list(kind):

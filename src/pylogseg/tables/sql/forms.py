@@ -48,7 +48,7 @@ def _parquet(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch]
 
     def write(batch: pa.RecordBatch) -> None:
         waiting.append(pa.RecordBatch.from_arrays([_storable(column) for column in batch.columns], schema=schema))
-        if sum(each.num_rows for each in waiting) >= _GROUP_ROWS:
+        if sum(b.num_rows for b in waiting) >= _GROUP_ROWS:
             flush()
 
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -74,14 +74,14 @@ def _storable(array: pa.Array) -> pa.Array:
         return array
     if pa.types.is_struct(kind):
         parts = [_storable(array.field(i)) for i in range(kind.num_fields)]
-        made = pa.StructArray.from_arrays(parts, fields=[f.with_type(p.type) for f, p in zip(kind, parts, strict=True)])
+        flat = pa.StructArray.from_arrays(parts, fields=[f.with_type(p.type) for f, p in zip(kind, parts, strict=True)])
     elif pa.types.is_map(kind):
-        made = pa.MapArray.from_arrays(array.offsets, _storable(array.keys), _storable(array.items))
+        flat = pa.MapArray.from_arrays(array.offsets, _storable(array.keys), _storable(array.items))
     elif pa.types.is_list(kind):
-        made = pa.ListArray.from_arrays(array.offsets, _storable(array.values))
+        flat = pa.ListArray.from_arrays(array.offsets, _storable(array.values))
     else:
         return plain_text(array)
-    return pc.if_else(array.is_valid(), made, pa.scalar(None, made.type)) if array.null_count else made
+    return pc.if_else(array.is_valid(), flat, pa.scalar(None, flat.type)) if array.null_count else flat
 
 
 @contextlib.contextmanager

@@ -142,11 +142,11 @@ class Session:
         One reading may leave out ranges because of another one's records: that is not known before, and they are not
         left out here.
         """
-        found = []
+        rows = []
         for scan in self._scans_of(sql):
             table = self.opened[scan.table]
             read, there = planned(table, scan.filter), planned(table)
-            found.append(
+            rows.append(
                 {
                     "table": scan.table,
                     "segments": read.segments,
@@ -157,33 +157,33 @@ class Session:
                     "filter": None if scan.filter is None else _shown(scan.filter),
                 }
             )
-        return found
+        return rows
 
     def _scans_of(self, sql: str) -> list[TableReading]:
         """Return the readings of the statements of a text; all tables are empty for it."""
-        found: list[TableReading] = []
+        scans: list[TableReading] = []
         self.only_explains = True
         try:
             for answer in self.run(sql):
                 for _ in answer.batches:
                     pass
-                found += self.scans
+                scans += self.scans
         finally:
             self.only_explains = False
-        return found
+        return scans
 
     def _statements(self, sql: str) -> Sequence[Any]:
         try:
             with held_back():
                 try:
-                    found: Sequence[Any] = self._connection.extract_statements(sql)
+                    statements: Sequence[Any] = self._connection.extract_statements(sql)
                 except duckdb.ParserException:
                     sql = with_offset(sql)
-                    found = self._connection.extract_statements(sql)
+                    statements = self._connection.extract_statements(sql)
         except duckdb.Error as error:
             raise explained(error, sql, self._known()) from None
         self._register(words_of(sql))
-        return found
+        return statements
 
     def _register(self, words: Iterable[str]) -> None:
         named = {*words}
@@ -278,7 +278,7 @@ class Session:
         table = self.opened[name]
         wanted = table.schema.names if columns is None else [*columns]
         self.scans.append(TableReading(name, tuple(wanted), expression))
-        schema = with_dictionaries(with_json(pa.schema([table.schema.field(each) for each in wanted])))
+        schema = with_dictionaries(with_json(pa.schema([table.schema.field(column) for column in wanted])))
         if self.only_explains:
             return pa.RecordBatchReader.from_batches(schema, iter(()))
         errors = _errors_of(table.schema) if self._limit is not None else []

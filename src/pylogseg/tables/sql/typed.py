@@ -34,8 +34,8 @@ class TypedTables:
     def _decoding(self) -> Decoding | None:
         if self._given is None:
             return None
-        given = self._given.registry
-        schemas = given if isinstance(given, Schemas) else Schemas.open(given or schemas_disk(self._disk()))
+        registry = self._given.registry
+        schemas = registry if isinstance(registry, Schemas) else Schemas.open(registry or schemas_disk(self._disk()))
         return replace(self._given, registry=schemas, form=for_duckdb)
 
     def open(self, topic: str, disk: Disk, **options: Any) -> Table:
@@ -45,15 +45,15 @@ class TypedTables:
                 return open_table(disk, decoding=replace(self._own, form=for_duckdb), **options)
         if self._decoding is None or is_own(topic):
             return open_table(disk, **options)
-        found, columns = None, list[str]()
+        table, columns = None, list[str]()
         for which in self._decoding.columns:
             wanted = replace(self._decoding, columns=(*columns, which))
             try:
-                found = open_table(disk, decoding=wanted, **options)
+                table = open_table(disk, decoding=wanted, **options)
             except RequestError as error:
                 if self._decoding.schema is not None:
                     raise
                 self._note(f"the {which}s of {topic} stay bytes", error)
             else:
                 columns.append(which)
-        return open_table(disk, **options) if found is None else found
+        return open_table(disk, **options) if table is None else table

@@ -57,8 +57,8 @@ class _Token(NamedTuple):
 
 
 def _tokens(sql: str) -> list[_Token]:
-    found = (_Token(match.lastgroup or "", match[0], match.start(), match.end()) for match in _TOKEN.finditer(sql))
-    return [token for token in found if token.kind != "space"]
+    tokens = (_Token(match.lastgroup or "", match[0], match.start(), match.end()) for match in _TOKEN.finditer(sql))
+    return [token for token in tokens if token.kind != "space"]
 
 
 def words_of(sql: str) -> list[str]:
@@ -126,26 +126,26 @@ def _as_arguments(tokens: list[_Token]) -> Iterator[_Change]:
 
 def _partners(tokens: list[_Token]) -> dict[int, int]:
     """Return for each parenthesis the one that belongs to it, by their numbers; both ways."""
-    found, opened = dict[int, int](), list[int]()
+    partners, opened = dict[int, int](), list[int]()
     for i, token in enumerate(tokens):
         if token.text == "(":
             opened.append(i)
         elif token.text == ")" and opened:
-            found[i] = opened.pop()
-            found[found[i]] = i
-    return found
+            partners[i] = opened.pop()
+            partners[partners[i]] = i
+    return partners
 
 
 def _functions(tokens: list[_Token]) -> list[str]:
     """Return for each token the function whose arguments it is among; empty for none."""
-    found, opened = [], [""]
+    functions, opened = [], [""]
     for i, token in enumerate(tokens):
         if token.text == ")" and len(opened) > 1:
             opened.pop()
-        found.append(opened[-1])
+        functions.append(opened[-1])
         if token.text == "(":
             opened.append(tokens[i - 1].name if i and tokens[i - 1].kind == "word" else "")
-    return found
+    return functions
 
 
 def _operand_start(tokens: list[_Token], last: int, partners: dict[int, int]) -> int:
@@ -253,9 +253,9 @@ def time_notes(sql: str) -> list[str]:
         if unit is None or i + 1 not in partners:
             continue
         end = partners[i + 1]
-        given = [i + 2] if end == i + 3 else []
-        given += [*_literals_before(tokens, i, "number"), *_literals_behind(tokens, end + 1, "number")]
-        for j in given:
+        literals = [i + 2] if end == i + 3 else []
+        literals += [*_literals_before(tokens, i, "number"), *_literals_behind(tokens, end + 1, "number")]
+        for j in literals:
             digits = tokens[j].text.replace("_", "")
             note = unit_note(int(digits), unit) if digits.isdecimal() else None
             notes += [] if note is None else [f"{token.name}: {note}"]
@@ -311,8 +311,8 @@ def limit_of(sql: str) -> str:
     ('3', '')
     """
     tokens = _tokens(sql)
-    given = [after.text for token, after in pairwise(tokens) if token.text.lower() == "limit"]
-    return given[0] if len(given) == 1 else ""
+    limits = [after.text for token, after in pairwise(tokens) if token.text.lower() == "limit"]
+    return limits[0] if len(limits) == 1 else ""
 
 
 def _is_clause(tokens: list[_Token], i: int) -> bool:
