@@ -289,8 +289,8 @@ class EmbeddedLog:
         """
         view = as_bytes(data)
         if view is None:
-            given = type(data).__name__
-            raise RequestError(f"{self.folder}: append_batch takes the bytes of a batch, not {given}: see append")
+            kind = type(data).__name__
+            raise RequestError(f"{self.folder}: append_batch takes the bytes of a batch, not {kind}: see append")
         done = self.engine.append_as_leader(view, self.leader_epoch)
         if not done.valid_bytes:
             raise RequestError(f"{self.folder}: the {view.nbytes} bytes hold no whole batch")
@@ -491,10 +491,10 @@ class EmbeddedLog:
             The same object for the same id.
         """
         with self._state.lock:
-            found = self._producers.get(producer_id)
-            if found is None:
-                found = self._producers[producer_id] = Producer(self.ownership, producer_id)
-            return found
+            producer = self._producers.get(producer_id)
+            if producer is None:
+                producer = self._producers[producer_id] = Producer(self.ownership, producer_id)
+            return producer
 
     def open_transactions(self) -> dict[int, int]:
         """Return the producers with an open transaction, and its first offset: read_committed readers stop there."""

@@ -46,8 +46,8 @@ class OpenLog:
         """Return the offset of the first record that is not older; the highest possible offset without one."""
         if timestamp_ms < 0:  # the log treats negative values specially
             return self.log_start_offset
-        found = self._log.offset_for_time(timestamp_ms)
-        return OPEN_END if found is None else found.offset
+        record = self._log.offset_for_time(timestamp_ms)
+        return OPEN_END if record is None else record.offset
 
     def chunks(self, first_offset: int, end_offset: int, state: ReadState) -> Iterator[Chunk]:
         """Yield the records of a half-open range, up to `end_offset` of this object."""
@@ -121,10 +121,10 @@ class SliceReader(PartitionReader):
     def _segment_at(self, base_offset: int) -> Segment:
         if self._segment is None or self._segment.base_offset != base_offset:
             log = self._log
-            found = log.segments.floor(base_offset)
-            path = log.folder if found is None else found.path
-            size, modified_ms = (0, 0) if found is None else (found.size, found.modified_ms())
-            is_last = found is log.segments.active
+            segment = log.segments.floor(base_offset)
+            path = log.folder if segment is None else segment.path
+            size, modified_ms = (0, 0) if segment is None else (segment.size, segment.modified_ms())
+            is_last = segment is log.segments.active
             topic, partition = log.identity.topic, log.identity.partition
             self._segment = Segment(LocalFiles(), path, base_offset, size, modified_ms, is_last, topic, partition)
         return self._segment

@@ -138,7 +138,7 @@ class Cleaning:
     def progress(self) -> list[Progress]:
         now = time.perf_counter()
         with self._mutex:
-            running = [(folder, each) for folder, each in self._busy.items() if each is not None]
+            running = [(folder, run) for folder, run in self._busy.items() if run is not None]
         return [
             Progress(folder, stats.map_bytes_read + stats.bytes_read, total, stats, now - started)
             for folder, (stats, total, started) in running
@@ -148,7 +148,7 @@ class Cleaning:
 
     def candidates(self) -> list[Candidate]:
         """Return the logs that may be cleaned now, the dirtiest first."""
-        found = []
+        candidates = []
         for place in self._places():
             log = place[2]
             with self._mutex:
@@ -156,8 +156,8 @@ class Cleaning:
                     continue
             candidate = self._attempt(place, self._look)
             if candidate is not None and (candidate.urgent or candidate.ratio > log.config.min_cleanable_dirty_ratio):
-                found.append(candidate)
-        return sorted(found, key=lambda candidate: -candidate.ratio)
+                candidates.append(candidate)
+        return sorted(candidates, key=lambda candidate: -candidate.ratio)
 
     def _look(self, place: Place) -> Candidate:
         directory, name, log = place

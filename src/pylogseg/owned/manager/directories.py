@@ -84,24 +84,24 @@ class Directories:
         """Refuse directories of different brokers, as a broker does."""
         seen: dict[str, MetaProperties] = {}
         for path, meta in self.meta.items():
-            for other, known in seen.items():
+            for other, label in seen.items():
                 for name in ("cluster_id", "node_id"):
-                    here, there = getattr(meta, name), getattr(known, name)
+                    here, there = getattr(meta, name), getattr(label, name)
                     if here is not None and there is not None and here != there:
                         raise RequestError(
                             f"{path} has {name.replace('_', '.')} {here} in its meta.properties, and {other} has "
                             f"{there}: they belong to different brokers"
                         )
-                if meta.directory_id is not None and meta.directory_id == known.directory_id:
+                if meta.directory_id is not None and meta.directory_id == label.directory_id:
                     raise RequestError(f"{path} and {other} have the same directory.id: one is a copy of the other")
             seen[path] = meta
 
     def _label_new(self) -> None:
         """Write a missing `meta.properties` if other directories have one: a broker needs it to start."""
-        label = next((self.meta[each.path] for each in self.online if each.path in self.meta), None)
+        label = next((self.meta[online.path] for online in self.online if online.path in self.meta), None)
         if label is None:
             return
-        for directory in [each for each in self.online if each.path not in self.meta]:
+        for directory in [online for online in self.online if online.path not in self.meta]:
             own = label._replace(directory_id=_new_directory_id()) if label.directory_id is not None else label
             path = self._storage.join(directory.path, FileKind.META_PROPERTIES.value)
             date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
@@ -118,21 +118,21 @@ class Directories:
 
         Raises RequestError if there is none, or it is offline.
         """
-        for each in self.online:
-            meta = self.meta.get(each.path)
-            if each.path in (log_dir, os.path.abspath(log_dir)) or (meta is not None and meta.directory_id == log_dir):
-                return each
-        known = ", ".join(each.path for each in self.online)
-        raise RequestError(f"{log_dir}: not one of the log directories: {known}")
+        for place in self.online:
+            meta = self.meta.get(place.path)
+            if place.path in (log_dir, os.path.abspath(log_dir)) or (meta is not None and meta.directory_id == log_dir):
+                return place
+        paths = ", ".join(online.path for online in self.online)
+        raise RequestError(f"{log_dir}: not one of the log directories: {paths}")
 
     def contents(self, directory: LogDirectory) -> LogsFound:
-        found = LogsFound([], [], [], [])
-        by_state = {"": found.live, "future": found.future, "delete": found.deleted, "stray": found.stray}
+        logs = LogsFound([], [], [], [])
+        by_state = {"": logs.live, "future": logs.future, "delete": logs.deleted, "stray": logs.stray}
         for entry in self._storage.list_folder(directory.path):
             folder = parse_partition_folder(entry.name) if entry.is_dir else None
             if folder is not None and folder.topic != METADATA_TOPIC:
                 by_state[folder.state].append(entry.name)
-        return found
+        return logs
 
     def take_offline(self, directory: LogDirectory, error: PylogsegError) -> bool:
         """Note that a log directory failed; return False if that was known."""

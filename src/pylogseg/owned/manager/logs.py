@@ -83,7 +83,7 @@ class OpenLogs:
         started = time.perf_counter()
         threads = self._settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
         is_local = isinstance(self._storage, LocalStorage)
-        is_clean = all(each.was_clean for each in self.directories.online)
+        is_clean = all(directory.was_clean for directory in self.directories.online)
         if is_clean and is_local and _has_lock():  # the work holds it, so more threads would only wait for it
             threads = min(threads, _CLEAN_THREADS)
         loading = Loading(work, self._load_one, self._path_of if is_local else None)

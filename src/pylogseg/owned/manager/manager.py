@@ -97,7 +97,7 @@ class LogManager:
         )
         try:
             if isinstance(self._storage, LocalStorage):
-                online = [each.path for each in self.directories.online]
+                online = [directory.path for directory in self.directories.online]
                 self._topics.read_metadata(online, [meta.node_id for meta in self.directories.meta.values()])
             self._open.load()
         except BaseException:
@@ -165,12 +165,12 @@ class LogManager:
             name = partition_folder_name(topic, partition)
             for directory in self._open.choices() if log_dir is None else [self.directories.find(log_dir)]:
                 try:
-                    made = self._open.open(directory, name, topic_id)
+                    log = self._open.open(directory, name, topic_id)
                 except StorageError as error:
                     self._open.fail(directory, error)
                 else:
                     self._warn([topic])
-                    return made
+                    return log
             raise StorageError(name, "make", "no log directory can be used")
 
     def delete(self, topic: str, partition: int) -> None:
@@ -337,9 +337,9 @@ class LogManager:
 
     def _flush_interval(self) -> int:
         """Return how often to look for logs to flush: the shortest `flush.ms` of all."""
-        found = [self.config_of(topic).flush_ms for topic in self._topics.said]
-        found += [log.config.flush_ms for _, _, log in self.places()]
-        return min([self.settings.topic_defaults.flush_ms, *found])
+        intervals = [self.config_of(topic).flush_ms for topic in self._topics.said]
+        intervals += [log.config.flush_ms for _, _, log in self.places()]
+        return min([self.settings.topic_defaults.flush_ms, *intervals])
 
     # ---- the end ----
 
@@ -386,4 +386,4 @@ class LogManager:
             _log.exception("not all logs can be closed cleanly")
 
     def __repr__(self) -> str:
-        return f"LogManager({len(self)} logs in {', '.join(each.path for each in self.directories.online)})"
+        return f"LogManager({len(self)} logs in {', '.join(directory.path for directory in self.directories.online)})"

@@ -82,8 +82,8 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_dirs", _paths(self.log_dirs))
-        for name, each in self.__dataclass_fields__.items():
-            least, value = each.metadata.get("least"), getattr(self, name)
+        for name, setting in self.__dataclass_fields__.items():
+            least, value = setting.metadata.get("least"), getattr(self, name)
             if least is not None and not value >= least:
                 raise RequestError(f"invalid {kafka_name(name)}={value!r}: expected a number of at least {least:g}")
         if not self.log_dirs:
@@ -135,7 +135,7 @@ class BrokerSettings:
 
 def _paths(given: Any) -> tuple[str, ...]:
     try:
-        return tuple(os.fspath(each) for each in ([given] if isinstance(given, str | os.PathLike) else given))
+        return tuple(os.fspath(path) for path in ([given] if isinstance(given, str | os.PathLike) else given))
     except TypeError:
         raise RequestError(f"invalid log.dirs={given!r}: expected paths") from None
 
@@ -145,18 +145,18 @@ def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
 
     Raises RequestError for a value that Kafka refuses, naming it.
     """
-    found: dict[str, str] = {}
+    fields_given: dict[str, str] = {}
     for name in LogConfig.__dataclass_fields__:
         for synonym, factor in _SYNONYMS.get(name, ((f"log.{kafka_name(name)}", 1),)):
             text = properties.get(synonym)
             if text is not None:
-                found[name] = _scale(text, factor)
+                fields_given[name] = _scale(text, factor)
                 try:
-                    LogConfig.of(**{name: found[name]})
+                    LogConfig.of(**{name: fields_given[name]})
                 except RequestError as error:
                     raise RequestError(f"{synonym}: {error}") from None
                 break
-    return found
+    return fields_given
 
 
 def _scale(text: str, factor: int) -> str:

@@ -62,10 +62,10 @@ class TopicSettings:
 
     def of(self, topic: str) -> LogConfig:
         said = self.said.get(topic, _NOTHING)
-        known = self._known.get(topic)
-        if known is None or known[0] is not said:
-            known = self._known[topic] = said, self.after(said, topic)
-        return known[1]
+        config = self._known.get(topic)
+        if config is None or config[0] is not said:
+            config = self._known[topic] = said, self.after(said, topic)
+        return config[1]
 
     def after(self, said: Mapping[str, Any], topic: str) -> LogConfig:
         """Return settings of a topic's logs after a change by the program.
@@ -96,7 +96,7 @@ class TopicSettings:
 
 def _made_again(log_dirs: Iterable[str], topic_ids: Mapping[str, str], metadata: str) -> dict[str, str]:
     """Return topics with a folder whose topic id is not the one in the metadata, with the reason."""
-    files, found = LocalFiles(), {}
+    files, reasons = LocalFiles(), {}
     for log_dir in log_dirs:
         try:
             entries = files.list_folder(log_dir)
@@ -109,8 +109,8 @@ def _made_again(log_dirs: Iterable[str], topic_ids: Mapping[str, str], metadata:
             path = files.join(log_dir, entry.name)
             own = readable_topic_id(files, path)
             if own is not None and own != topic_ids[folder.topic]:
-                found[folder.topic] = (
+                reasons[folder.topic] = (
                     f"{path} belongs to an older topic {folder.topic} than the metadata, {metadata}: its topic id "
                     f"is {own}, in the metadata {topic_ids[folder.topic]}"
                 )
-    return found
+    return reasons
