@@ -236,26 +236,26 @@ class Cluster:
         self, partitions: Iterable[Key], operation: str, ask: Callable[[set[Key], dict[Key, _T | StorageError]], Any]
     ) -> dict[Key, _T | StorageError]:
         """Ask until all is told, or nobody leads a partition for too long; `ask` returns why some are left."""
-        told: dict[Key, _T | StorageError] = {}
+        answers: dict[Key, _T | StorageError] = {}
         left = set(partitions)
         until, pause = time.monotonic() + ELECTION_S, _FIRST_PAUSE_S
         while left:
-            reasons = ask(left, told)
+            reasons = ask(left, answers)
             left = set(reasons)
             if left and time.monotonic() > until:
                 for topic, number in left:
                     path = f"{self.url}/{topic}-{number}"
-                    told[topic, number] = StorageError(path, operation, reasons[topic, number])
+                    answers[topic, number] = StorageError(path, operation, reasons[topic, number])
                 break
             if left:
                 time.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
-        return told
+        return answers
 
     def _ask_leaders(
         self,
         partitions: set[Key],
-        told: dict[Key, _T | StorageError],
+        answers: dict[Key, _T | StorageError],
         request: int,
         row_of: Callable[[int, Leadership, Key], dict[str, Any]],
         values_of: Callable[[dict[str, list[dict[str, Any]]]], dict[str, Any]],
@@ -282,17 +282,17 @@ class Cluster:
             except BrokenConnectionError as error:
                 reasons |= dict.fromkeys((key for key in leaders if leaders[key].node == node), str(error))
                 continue
-            for found in answer["topics"]:
-                name = found["name"] if "name" in found else found["topic"]
-                for row in found["partitions"]:
+            for rows_of_topic in answer["topics"]:
+                name = rows_of_topic["name"] if "name" in rows_of_topic else rows_of_topic["topic"]
+                for row in rows_of_topic["partitions"]:
                     key = name, row["partitionIndex"] if "partitionIndex" in row else row["partition"]
                     try:
                         check_code(row["errorCode"], f"{self.url}/{key[0]}-{key[1]}", "ask")
-                        told[key] = value_of(row, leaders[key])
+                        answers[key] = value_of(row, leaders[key])
                     except PassingError as error:
                         reasons[key] = str(error)
                     except StorageError as error:
-                        told[key] = error
+                        answers[key] = error
         return reasons
 
     def sizes(self, topics: Iterable[TopicState]) -> dict[tuple[str, int], int]:

@@ -38,9 +38,9 @@ def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[st
                     continue
                 check_code(code, f"{cluster.url}/{name}", "ask for settings")
                 settings[name] = {
-                    each["name"]: each["value"]
-                    for each in row["configs"]
-                    if each["configSource"] == _OWN and each["value"] is not None
+                    config["name"]: config["value"]
+                    for config in row["configs"]
+                    if config["configSource"] == _OWN and config["value"] is not None
                 }
             except StorageError as error:
                 settings[name] = error

@@ -65,8 +65,8 @@ def _is_quiet(link: BrokerConnection) -> bool:
 def close_all() -> None:
     """Close all connections that are kept."""
     with _changed:
-        for each in _idle:
-            each.link.close()
+        for entry in _idle:
+            entry.link.close()
         _idle.clear()
         _changed.notify_all()
 

@@ -106,9 +106,9 @@ def settings_of(host: str, options: Mapping[str, Any]) -> ClientSettings:
             "a URL holds no user or password: name them in a properties file"
         )
     chosen = options.get("cluster") or os.environ.get(ENVIRONMENT) or {}
-    given = dict(chosen) if isinstance(chosen, Mapping) else _read_file(os.fspath(chosen))
+    properties = dict(chosen) if isinstance(chosen, Mapping) else _read_file(os.fspath(chosen))
     where = "cluster" if isinstance(chosen, Mapping) else os.fspath(chosen)
-    values = {_LIBRDKAFKA.get(name, name): _expand(str(value), where) for name, value in given.items()}
+    values = {_LIBRDKAFKA.get(name, name): _expand(str(value), where) for name, value in properties.items()}
     servers = host or values.get("bootstrap.servers", "")
     if not servers:
         raise RequestError(
@@ -120,7 +120,7 @@ def settings_of(host: str, options: Mapping[str, Any]) -> ClientSettings:
     if protocol not in PROTOCOLS:
         raise RequestError(f"{where}: security.protocol {protocol!r}: choose among {', '.join(PROTOCOLS)}")
     jaas: dict[str, str] = dict(_JAAS.findall(values.get("sasl.jaas.config", "")))
-    addresses = tuple(_address(each) for each in servers.split(",") if each.strip())
+    addresses = tuple(_address(address) for address in servers.split(",") if address.strip())
     token = options.get("token")
     if mechanism == MSK_IAM and protocol.startswith("SASL"):
         token = signer_of(values, jaas, [host for host, _ in addresses], where)
