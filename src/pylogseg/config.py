@@ -237,12 +237,12 @@ class LogConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = _list((), _check_throttled)
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for setting in fields(self):
+            value = getattr(self, setting.name)
             try:
-                object.__setattr__(self, each.name, each.metadata["check"](value))
+                object.__setattr__(self, setting.name, setting.metadata["check"](value))
             except ValueError as error:
-                raise RequestError(f"invalid {kafka_name(each.name)}={value!r}: expected {error}") from None
+                raise RequestError(f"invalid {kafka_name(setting.name)}={value!r}: expected {error}") from None
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise RequestError(
                 f"invalid min.compaction.lag.ms={self.min_compaction_lag_ms}: expected at most max.compaction.lag.ms, "
@@ -265,7 +265,7 @@ class LogConfig:
 
     def to_properties(self) -> dict[str, str]:
         """Return all settings by Kafka's names, as text that `from_properties` reads."""
-        return {kafka_name(each.name): _text(getattr(self, each.name)) for each in fields(self)}
+        return {kafka_name(setting.name): _text(getattr(self, setting.name)) for setting in fields(self)}
 
     @property
     def compact(self) -> bool:
@@ -304,10 +304,10 @@ def compression_levels(config: LogConfig) -> dict[int, int]:
 
 def _known(settings: dict[str, Any]) -> dict[str, Any]:
     """Check the names of settings; the internal segment size overrides the public one."""
-    known = {each.name for each in fields(LogConfig)}
+    names = {field.name for field in fields(LogConfig)}
     for name in settings:
-        if name not in known and name != _INTERNAL_SEGMENT_BYTES:
-            close = difflib.get_close_matches(name, known, 1)
+        if name not in names and name != _INTERNAL_SEGMENT_BYTES:
+            close = difflib.get_close_matches(name, names, 1)
             hint = f". Did you mean {kafka_name(close[0])!r}?" if close else ""
             raise RequestError(f"unknown log setting {kafka_name(name)!r}{hint}")
     settings = dict(settings)
