@@ -1,6 +1,6 @@
 """Kafka's log storage engine and record format, without the broker."""
 
-from pylogseg._lazy import offered
+from pylogseg._lazy import load_lazily
 from pylogseg._version import __version__ as __version__
 
-__getattr__, __dir__, __all__ = offered(__name__)
+__getattr__, __dir__, __all__ = load_lazily(__name__)

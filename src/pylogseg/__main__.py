@@ -9,7 +9,7 @@ import sys
 if sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]  # run as a file, as spark-submit does: the folders beside it are no packages of others
 
-from pylogseg.env.garbage import imported
+from pylogseg.env.garbage import freeze_imports
 from pylogseg.env.interrupts import held_back, is_unanswered, note_all
 
 _INTERRUPTED = 130
@@ -20,7 +20,7 @@ def main() -> None:
     code: str | int | None = 0
     try:
         note_all()
-        with held_back(), imported():
+        with held_back(), freeze_imports():
             from pylogseg.cli import main as run
         run()
     except KeyboardInterrupt:

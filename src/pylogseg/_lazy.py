@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def offered(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def load_lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package whose stub says where its names come from.
 
     The stub, `__init__.pyi`, is the only list, also for type checkers: lines ``from MODULE import NAME as NAME``. A

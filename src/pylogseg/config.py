@@ -252,7 +252,7 @@ class LogConfig:
     @classmethod
     def of(cls, **settings: Any) -> LogConfig:
         """Create settings from keywords; the others have Kafka's defaults."""
-        return cls(**_known(settings))
+        return cls(**_check_names(settings))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
@@ -261,7 +261,7 @@ class LogConfig:
 
     def with_changes(self, **settings: Any) -> LogConfig:
         """Return a copy with some settings changed."""
-        return replace(self, **_known(settings)) if settings else self
+        return replace(self, **_check_names(settings)) if settings else self
 
     def to_properties(self) -> dict[str, str]:
         """Return all settings by Kafka's names, as text that `from_properties` reads."""
@@ -302,7 +302,7 @@ def compression_levels(config: LogConfig) -> dict[int, int]:
     }
 
 
-def _known(settings: dict[str, Any]) -> dict[str, Any]:
+def _check_names(settings: dict[str, Any]) -> dict[str, Any]:
     """Check the names of settings; the internal segment size overrides the public one."""
     names = {field.name for field in fields(LogConfig)}
     for name in settings:

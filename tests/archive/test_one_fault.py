@@ -19,7 +19,7 @@ from pylogseg.archive import list_points, open_archive, prune, write
 from pylogseg.archive.place import list_objects, lost_objects
 from pylogseg.disk.stores import store_of
 from pylogseg.disk.tier.points import archive_store, new_id, write_point
-from pylogseg.env.beside import unfinished
+from pylogseg.env.beside import make_temporary_name
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.messages.framing import encode_framed
 from pylogseg.tables.export import notes
@@ -160,8 +160,8 @@ def test_a_place_with_files_of_others(home: Path, tmp_path: Path, name: str) -> 
     assert shell("archive", home, place).code == 2
     archive = tmp_path / "archive"
     write(home, archive)
-    ended = unfinished("x").replace(f"{os.getpid()}@", f"{2**22 + 1}@")
-    mine = [name, f"t-x/{unfinished('y').replace('@', '@else')}", ".syncthing.x.tmp"]
+    ended = make_temporary_name("x").replace(f"{os.getpid()}@", f"{2**22 + 1}@")
+    mine = [name, f"t-x/{make_temporary_name('y').replace('@', '@else')}", ".syncthing.x.tmp"]
     for each in (*mine, ended):
         (archive / each).parent.mkdir(parents=True, exist_ok=True)
         (archive / each).write_text("mine")

@@ -24,7 +24,7 @@ from helpers.shell import damaged, environment, process, pylogseg
 
 import pylogseg as package
 from pylogseg.disk.listing import open_dir
-from pylogseg.env.beside import unfinished
+from pylogseg.env.beside import make_temporary_name
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
 from pylogseg.tables.export import file as export_module
@@ -265,13 +265,13 @@ def test_an_overwrite_that_fails_changes_nothing(examples, tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pylogseg.env.beside import create, unfinished
+from pylogseg.env.beside import create, make_temporary_name
 out = Path(sys.argv[1])
-(out / unfinished()).mkdir(parents=True)
+(out / make_temporary_name()).mkdir(parents=True)
 folder = out / "topic=txn-a" / "partition=0"
 folder.mkdir(parents=True)
-create(folder / unfinished("0.parquet")).write(b"half")
-create(out / unfinished("one.parquet")).write(b"half")
+create(folder / make_temporary_name("0.parquet")).write(b"half")
+create(out / make_temporary_name("one.parquet")).write(b"half")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -306,8 +306,8 @@ def test_a_link_in_place_of_what_is_written_is_not_followed(examples: Path, tmp_
         (outside / "file").write_text("theirs")
         part = out / "topic=txn-b" / "partition=0"
         part.mkdir(parents=True)
-        (out / unfinished()).symlink_to(outside)
-        (part / unfinished(f"{0:020}.parquet")).symlink_to(outside / "file")
+        (out / make_temporary_name()).symlink_to(outside)
+        (part / make_temporary_name(f"{0:020}.parquet")).symlink_to(outside / "file")
         assert pylogseg("export", examples, "txn-b", "-O", out, *options).code == 0
         assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("file", "theirs")]
         assert pq.read_table(part / f"{0:020}.parquet").num_rows == 10

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pylogseg.testing.state import Operation, resized, write_into
+from pylogseg.testing.state import Operation, resize_content, write_into
 
 SECTOR_BYTES = 512
 
@@ -78,7 +78,7 @@ def _played(base: bytes, pending: list[Operation], sized: int, kept: list[Ranges
     for place, each in enumerate(pending):
         if each.kind == "size":
             if place < sized:
-                content = resized(content, each.position)
+                content = resize_content(content, each.position)
             continue
         if place < sized:
             content.extend(bytes(max(0, each.position + len(each.data) - len(content))))

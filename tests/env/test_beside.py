@@ -40,14 +40,14 @@ def temporary(folder: Path) -> None:
 
 
 def synced(folder: Path) -> None:
-    with beside.synced(LocalStorage(), str(folder / "made.part"), str(folder / "made")) as file:
+    with beside.open_synced(LocalStorage(), str(folder / "made.part"), str(folder / "made")) as file:
         file.append(b"all")
 
 
 def one_folder(folder: Path) -> None:
     new = beside.NewFolder(LocalStorage(), str(folder / "made"))
     try:
-        with new.locked():
+        with new.lock():
             Path(new.beside, "in").write_bytes(b"it")
         new.finish()
     except BaseException:
@@ -59,7 +59,7 @@ def folder_in_it(folder: Path) -> None:
     """As a merge does."""
     new = beside.NewFolder(LocalStorage(), str(folder / "made"))
     try:
-        with new.locked():
+        with new.lock():
             Path(new.beside, "log").mkdir()
         new.finish(str(Path(new.beside, "log")))
     finally:

@@ -21,7 +21,7 @@ from pylogseg import offline
 from pylogseg.archive import list_points, write
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.executor import UNSAID, Threads
-from pylogseg.env.shared import SharedFolder, check_marks, marked
+from pylogseg.env.shared import SharedFolder, check_marks, mark_folders
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.lake import LakeOptions, write_tables
 from pylogseg.values.decoding import Decoding
@@ -30,7 +30,7 @@ from pylogseg.values.decoding import Decoding
 def test_marks(tmp_path: Path) -> None:
     """They are there for as long as the work; a folder that another machine has in this place has none."""
     folders = [SharedFolder(str(tmp_path / "one")), SharedFolder(str(tmp_path / "two"), "set TMPDIR")]
-    with marked(folders) as marks:
+    with mark_folders(folders) as marks:
         check_marks(marks)
         assert [len(list(Path(each.path).iterdir())) for each in folders] == [1, 1]
         assert all(path.name.startswith(".") for each in folders for path in Path(each.path).iterdir())
@@ -48,7 +48,7 @@ def test_marks(tmp_path: Path) -> None:
 def test_a_mark_that_cannot_be_looked_for_is_no_folder_that_is_not_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with marked([SharedFolder(str(tmp_path))]) as marks:
+    with mark_folders([SharedFolder(str(tmp_path))]) as marks:
 
         def fail(path: str) -> Any:
             raise OSError(errno.EIO, "Input/output error", path)
@@ -60,15 +60,15 @@ def test_a_mark_that_cannot_be_looked_for_is_no_folder_that_is_not_shared(
 
 def test_marks_of_killed_processes_go_and_those_of_others_stay(tmp_path: Path) -> None:
     text = (
-        "import os, sys; from pylogseg.env.shared import SharedFolder, marked\n"
-        "with marked([SharedFolder(sys.argv[1])]): os.kill(os.getpid(), 9)"
+        "import os, sys; from pylogseg.env.shared import SharedFolder, mark_folders\n"
+        "with mark_folders([SharedFolder(sys.argv[1])]): os.kill(os.getpid(), 9)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", text, tmp_path], check=False, env=environment)
     (killed,) = tmp_path.iterdir()
     other = tmp_path / re.sub(r"\d+@.*\.tmp$", "1@elsewhere.tmp", killed.name)
     other.touch()
-    with marked([SharedFolder(str(tmp_path))]):
+    with mark_folders([SharedFolder(str(tmp_path))]):
         assert not killed.exists()
     assert [*tmp_path.iterdir()] == [other]
 

@@ -18,7 +18,7 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.messages.codec import UNKNOWN_TAGS, MalformedError, decode_message, encode_message
 from pylogseg.format.messages.framing import decode_coordinator, decode_framed, encode_coordinator, encode_framed
 from pylogseg.format.messages.program import decode_columns, heads, program_of
-from pylogseg.format.messages.schema import message, messages, numbered
+from pylogseg.format.messages.schema import by_number, message, messages
 from pylogseg.format.messages.text import java_double, java_string, text_of
 from pylogseg.values.internal.message_arrays import decode_binary, message_type, spans
 
@@ -351,7 +351,7 @@ def test_names_and_versions_that_there_are_not() -> None:
 
 
 def test_types_of_the_topic_of_groups() -> None:
-    assert sorted(numbered("group-coordinator", "coordinator-key")) == [*range(9), *range(10, 18), *range(19, 24)]
+    assert sorted(by_number("group-coordinator", "coordinator-key")) == [*range(9), *range(10, 18), *range(19, 24)]
     assert message_type("OffsetCommitKey") == pa.struct(
         [pa.field("group", pa.string()), pa.field("topic", pa.string()), pa.field("partition", pa.int32())]
     )

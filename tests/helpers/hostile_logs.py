@@ -107,7 +107,7 @@ def decode_exactly(table: BatchTable, buffer: Any) -> tuple[RecordColumns, dict[
         damage.setdefault(row, REASONS[status])
         row += 1
     columns = columns_of([array[:count] for array in arrays], BatchTable(rows), sources)
-    made_besides(columns, [view[: 16 * count] for view in views], Scratch().cut(copies, count))
+    made_besides(columns, [view[: 16 * count] for view in views], Scratch().trim_copies(copies, count))
     return columns, damage
 
 

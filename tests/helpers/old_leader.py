@@ -95,7 +95,7 @@ class _OldLeaderAppend(_LeaderAppend):
         if append_time:
             greatest = self.now_ms if self.magic else -1
         batches = [_append.read_batch(out, batch.position, batch.size)[0] for batch in self.found.batches]
-        return self.prepared(out, batches, offset, greatest)
+        return self.make_result(out, batches, offset, greatest)
 
     def rebuild(self, codec: int) -> Prepared:
         columns = self.decode()
@@ -105,7 +105,7 @@ class _OldLeaderAppend(_LeaderAppend):
         records = columns_of(columns, base_offset=self.next_offset)
         out, table = build(records, shared, batch_bytes=0x7FFFFFFF, level=self.rules.level)
         greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1)) if self.magic else -1
-        return self.prepared(out, _append.batches_of(table.rows, False), self.next_offset + len(columns), greatest)
+        return self.make_result(out, _append.batches_of(table.rows, False), self.next_offset + len(columns), greatest)
 
 
 def appended(log: Any, data: bytes, op: dict[str, Any]) -> Any:
@@ -123,4 +123,4 @@ def appended(log: Any, data: bytes, op: dict[str, Any]) -> Any:
         return appender._write(prepared, origin, 0, now_ms)
 
     with state.lock:
-        return state.guarded(append)
+        return state.guard(append)

@@ -12,7 +12,7 @@ import pytest
 
 from pylogseg import BrokerSettings, LogManager
 from pylogseg._native import _lookup
-from pylogseg.env.garbage import uncollected
+from pylogseg.env.garbage import pause_collection
 from pylogseg.env.storage import Entry, LocalStorage, MappedFile
 from pylogseg.log import segment_lookup
 from pylogseg.owned.manager.loading import Loading
@@ -146,12 +146,12 @@ def test_an_error_ends_a_load(tmp_path: Path) -> None:
 
 def test_collections_go_on_after_a_load() -> None:
     assert gc.isenabled()
-    with uncollected():
+    with pause_collection():
         assert not gc.isenabled()
-        with uncollected():
+        with pause_collection():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(KeyError), uncollected():
+    with pytest.raises(KeyError), pause_collection():
         raise KeyError
     assert gc.isenabled()

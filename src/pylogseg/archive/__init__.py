@@ -4,6 +4,6 @@ An archive is a tier of Aiven's layout below a URL, and files ``points/ID.json``
 `pylogseg.disk.tier.point` describes them.
 """
 
-from pylogseg._lazy import offered
+from pylogseg._lazy import load_lazily
 
-__getattr__, __dir__, __all__ = offered(__name__)
+__getattr__, __dir__, __all__ = load_lazily(__name__)

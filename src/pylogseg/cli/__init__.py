@@ -18,7 +18,7 @@ import click
 
 from pylogseg._version import __version__
 from pylogseg.cli.streams import PrintedWarnings, Shown, forget_output, say
-from pylogseg.env.garbage import imported
+from pylogseg.env.garbage import freeze_imports
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 
@@ -119,7 +119,7 @@ class LazyCommands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        with held_back(), imported():
+        with held_back(), freeze_imports():
             command: click.Command = getattr(import_module(module), name)
         return command
 

@@ -12,7 +12,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.streams import say
-from pylogseg.env.interrupts import answered
+from pylogseg.env.interrupts import mark_answered
 from pylogseg.errors import CorruptionError, PylogsegError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def prompt(session: Session, answer: Callable[[str], None]) -> None:
             try:
                 answer(statement)
             except KeyboardInterrupt:
-                answered()
+                mark_answered()
                 common.complain("cancelled")
             except PylogsegError as error:
                 common.complain(common.remedy(error))
@@ -54,7 +54,7 @@ def _statements(session: Session) -> Iterator[str]:
             click.echo()
             return
         except KeyboardInterrupt:
-            answered()
+            mark_answered()
             typed = ""
             click.echo()
             continue

@@ -9,7 +9,7 @@ import click
 
 from pylogseg.archive.looking import span_text
 from pylogseg.cli import common
-from pylogseg.env.interrupts import answered
+from pylogseg.env.interrupts import mark_answered
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
 
 
@@ -41,6 +41,6 @@ def repeat(run_once: Callable[[], int], seconds: float) -> None:
             time.sleep(max(0.0, seconds - (time.monotonic() - began)))
     except KeyboardInterrupt:
         if worst:
-            answered()
+            mark_answered()
             click.get_current_context().exit(worst)
         raise

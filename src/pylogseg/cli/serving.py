@@ -12,7 +12,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.streams import PrintedWarnings, say
-from pylogseg.env.interrupts import answered
+from pylogseg.env.interrupts import mark_answered
 from pylogseg.env.remote import without_login
 from pylogseg.format.escape import printable
 from pylogseg.format.words import count_text, size_text
@@ -95,7 +95,7 @@ def run(made: Callable[[], Server], where: str) -> None:
             _greet(server, where)
             server.wait()
     except KeyboardInterrupt:
-        answered()
+        mark_answered()
         _part(server)
 
 

@@ -31,9 +31,9 @@ from pylogseg.cli.typed import (
     whole_disk,
 )
 from pylogseg.env.file_errors import storage_error
-from pylogseg.env.garbage import imported
+from pylogseg.env.garbage import freeze_imports
 from pylogseg.env.interrupts import held_back
-from pylogseg.env.spared import spared
+from pylogseg.env.spared import spare_imports
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable_line
 from pylogseg.format.words import size_text
@@ -377,5 +377,5 @@ def _print_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool
 @contextlib.contextmanager
 def _imports() -> Iterator[None]:
     """Import what this command needs of other packages; an interrupt comes at the end."""
-    with spared(), held_back(), imported():
+    with spare_imports(), held_back(), freeze_imports():
         yield

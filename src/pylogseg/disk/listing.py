@@ -31,7 +31,7 @@ from pylogseg.disk.notes import Note
 from pylogseg.disk.swaps import MOST_LISTINGS, with_swap
 from pylogseg.disk.tier.opening import file_system
 from pylogseg.env.filesystem import Entry, FileSystem, LocalFiles
-from pylogseg.env.garbage import uncollected
+from pylogseg.env.garbage import pause_collection
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, Ending, RequestError, StorageError, is_missing
 from pylogseg.format.escape import printable
@@ -182,7 +182,7 @@ def _opened(
         from pylogseg.disk.tier.joined import joined_with
 
         joined = joined_with(tier, storage_options, memory_map=memory_map)
-    with uncollected():
+    with pause_collection():
         for item in paths:
             files, pattern = file_system(item, storage_options, memory_map=memory_map)
             if joined is not None:

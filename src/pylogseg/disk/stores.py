@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from pylogseg.disk.tier.keys import KEYS_OPTION
-from pylogseg.env.beside import scratch_folder, temporary_folder, unfinished, whole
+from pylogseg.env.beside import make_temporary_name, scratch_folder, temporary_folder, whole
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.handles import open_descriptor
-from pylogseg.env.remote import remote_system, tag_of, told, without_login
+from pylogseg.env.remote import remote_system, tag_of, translate_errors, without_login
 from pylogseg.env.shared import SharedFolder, check_written
 from pylogseg.errors import RequestError, StorageError
 
@@ -181,7 +181,7 @@ class FolderStore:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder on the same disk, from which a file moves by a rename."""
-        with scratch_folder(self.root / unfinished()) as folder:
+        with scratch_folder(self.root / make_temporary_name()) as folder:
             yield folder
 
     def name(self, name: str) -> str:
@@ -246,7 +246,7 @@ class RemoteStore:
 
     def list(self, name: str = "") -> dict[str, Fingerprint]:
         self._system.invalidate_cache()
-        with told(self.name(name), "list"):
+        with translate_errors(self.name(name), "list"):
             try:
                 infos = self._system.find(self._path(name), detail=True)
                 return {
@@ -258,7 +258,7 @@ class RemoteStore:
 
     def size(self, name: str) -> int | None:
         self._system.invalidate_cache()
-        with told(self.name(name), "look up"):
+        with translate_errors(self.name(name), "look up"):
             try:
                 info = self._system.info(self._path(name))
             except FileNotFoundError:
@@ -266,7 +266,7 @@ class RemoteStore:
         return None if info.get("type") == "directory" else int(info["size"] or 0)
 
     def read(self, name: str) -> bytes | None:
-        with told(self.name(name), "read"):
+        with translate_errors(self.name(name), "read"):
             try:
                 data: bytes = self._system.cat_file(self._path(name))
             except FileNotFoundError:
@@ -276,7 +276,7 @@ class RemoteStore:
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
         path = self._path(name)
         size = content.stat().st_size if isinstance(content, Path) else len(content)
-        with told(self.name(name), "write"):
+        with translate_errors(self.name(name), "write"):
             if isinstance(content, Path):
                 self._system.put_file(str(content), path)
             else:
@@ -293,7 +293,7 @@ class RemoteStore:
     def create(self, name: str, content: bytes) -> None:
         """See `ObjectStore`; of a call that failed, or met an object, it is looked up whether it did it after all."""
         try:
-            with told(self.name(name), "create"):
+            with translate_errors(self.name(name), "create"):
                 # A store that cannot create exclusively in one step looks first.
                 self._system.pipe_file(self._path(name), content, mode="create")
         except StorageError as error:
@@ -309,12 +309,12 @@ class RemoteStore:
                 raise
 
     def delete(self, name: str) -> None:
-        with told(self.name(name), "delete"), contextlib.suppress(FileNotFoundError):
+        with translate_errors(self.name(name), "delete"), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
 
     def copy(self, name: str, new: str) -> None:
         """Copy an object inside of the store; that does not pass through this machine where the store can do it."""
-        with told(self.name(new), "write"):
+        with translate_errors(self.name(new), "write"):
             self._system.cp_file(self._path(name), self._path(new))
 
     @contextlib.contextmanager
@@ -327,7 +327,7 @@ class RemoteStore:
         there = self.list(name).get(name)
         if there is None or there.size != noted.size:
             return False
-        with told(self.name(name), "read"):
+        with translate_errors(self.name(name), "read"):
             return noted.tag == (there.tag or _digest(self._system.open(self._path(name), "rb")))
 
     def name(self, name: str) -> str:

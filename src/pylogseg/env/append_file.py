@@ -76,7 +76,7 @@ class LocalAppendFile(SharedDescriptor):
 
     def append_many(self, buffers: Sequence[Data]) -> int:
         with self._lock:
-            descriptor = self._opened()
+            descriptor = self._ensure_open()
             self.recently_used = True
             position = self.size
             try:
@@ -159,13 +159,13 @@ class LocalAppendFile(SharedDescriptor):
             return view[position:end]  # empty after the end
         with self._lock:
             end = min(position + size, self.size)
-            return self._mapped(end)[position:end] if end > position else memoryview(b"")
+            return self._map_up_to(end)[position:end] if end > position else memoryview(b"")
 
-    def _mapped(self, end: int) -> memoryview:
+    def _map_up_to(self, end: int) -> memoryview:
         """Return a map that covers what was published up to `end`; the lock is held."""
         if self._view is not None and end <= len(self._view):
             return self._view
-        descriptor = self._opened()
+        descriptor = self._ensure_open()
         try:
             size_on_disk = os.fstat(descriptor).st_size
             if size_on_disk < end:
@@ -193,7 +193,7 @@ class LocalAppendFile(SharedDescriptor):
             check_truncate(self.path, size, end)
             if self._descriptor < 0 and not self._closed and self._ends_at(size):
                 return
-            descriptor = self._opened()
+            descriptor = self._ensure_open()
             try:
                 if os.fstat(descriptor).st_size <= size:
                     return

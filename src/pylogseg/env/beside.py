@@ -1,7 +1,7 @@
 """Files and folders that are written beside the names that they get when they are whole.
 
 A file of this machine: `whole`, with `sweep` for what a killed process left; an object of a store appears whole anyway.
-A folder: `NewFolder`. A file that has to survive a crash of the machine: `synced`, or `Storage.write_whole`.
+A folder: `NewFolder`. A file that has to survive a crash of the machine: `open_synced`, or `Storage.write_whole`.
 
 Ctrl-C may come between any two steps, also of a clean-up. So what is temporary is noted before it is there, and what is
 still noted goes when the process ends.
@@ -52,7 +52,7 @@ _temporary: dict[Path, int] = {}
 # ---- files of this machine ----
 
 
-def unfinished(name: str = "") -> str:
+def make_temporary_name(name: str = "") -> str:
     """Return a temporary name for a file or folder while this process writes it; `name` is the final name, if any."""
     end = f"{'.' if name else ''}{os.getpid()}@{_host()}.tmp"
     if len(os.fsencode(name)) + len(end) >= _MOST_BYTES:  # no file system takes it
@@ -61,7 +61,7 @@ def unfinished(name: str = "") -> str:
 
 
 def is_unfinished(name: str) -> bool:
-    """Check whether a name is one that `unfinished` gives, by whichever process and machine."""
+    """Check whether a name is one that `make_temporary_name` gives, by whichever process and machine."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -86,7 +86,7 @@ def whole(target: Path, *, is_new: bool = False) -> Iterator[IO[bytes]]:
 
     With `is_new`, its bytes are on the disk then, and StorageError is raised if something has the name.
     """
-    beside = target.with_name(unfinished(target.name))
+    beside = target.with_name(make_temporary_name(target.name))
     _temporary[beside] = os.getpid()
     try:
         with create(beside) as file:
@@ -264,7 +264,7 @@ def is_alive(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def synced(storage: Storage, beside: str, target: str) -> Iterator[AppendFile]:
+def open_synced(storage: Storage, beside: str, target: str) -> Iterator[AppendFile]:
     """Yield a file at `beside`, which gets the name `target` when its bytes are on the disk; a failure removes it.
 
     The name is on the disk after `sync_folder`.
@@ -314,7 +314,7 @@ class NewFolder:
         check_free(storage, self.path)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Make it, or empty the one that a killed run left, and keep it from other runs.
 
         Raises StorageError if another run is making the same result, or the name belongs to something else: its name

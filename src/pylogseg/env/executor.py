@@ -130,12 +130,12 @@ class Threads:
         with ThreadPoolExecutor(self.jobs, thread_name_prefix="pylogseg") as pool:
             try:
                 running: deque[Future[R]] = deque(
-                    _begun(pool, function, item, advance) for item in islice(left, 2 * self.jobs)
+                    _submit(pool, function, item, advance) for item in islice(left, 2 * self.jobs)
                 )
                 while running:
                     result = result_of(running.popleft())
                     for item in islice(left, 1):
-                        running.append(_begun(pool, function, item, advance))
+                        running.append(_submit(pool, function, item, advance))
                     yield result
             finally:
                 _end(pool, stop)
@@ -172,7 +172,7 @@ class Threads:
                 finally:  # by this thread: a callback may run in the one that takes the pieces, and find no room
                     pieces.put(None)
 
-            return pieces, _begun(pool, work)
+            return pieces, _submit(pool, work)
 
         left = iter(items)
         with ThreadPoolExecutor(self.jobs, thread_name_prefix="pylogseg") as pool:
@@ -222,14 +222,14 @@ class Threads:
 
         with ThreadPoolExecutor(self.jobs - 1, thread_name_prefix="pylogseg") as pool:
             try:
-                waiting = deque((item, _begun(pool, whole, item)) for item in islice(left, 2 * self.jobs))
+                waiting = deque((item, _submit(pool, whole, item)) for item in islice(left, 2 * self.jobs))
                 while waiting:
                     item, job = waiting.popleft()
                     is_ours = _is_free(job)
                     while not _is_done(job) and _one_of_them(whole, waiting):
                         pass
                     results, error = (function(item), None) if is_ours else result_of(job)
-                    waiting.extend((later, _begun(pool, whole, later)) for later in islice(left, 1))
+                    waiting.extend((later, _submit(pool, whole, later)) for later in islice(left, 1))
                     yield from results
                     if error is not None:
                         raise error
@@ -265,7 +265,7 @@ def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) ->
     return False
 
 
-def _begun(pool: ThreadPoolExecutor, function: Callable[..., R], *given: Any) -> Future[R]:
+def _submit(pool: ThreadPoolExecutor, function: Callable[..., R], *given: Any) -> Future[R]:
     """Give a job to a pool; an interrupt in between could leave one of their locks held."""
     with held_back():
         return pool.submit(function, *given)

@@ -97,7 +97,7 @@ class SharedDescriptor(Shared):
         self._descriptor, self._users = -1, 0
         self._closed = self.recently_used = False
 
-    def _opened(self) -> int:
+    def _ensure_open(self) -> int:
         return self._descriptor if self._descriptor >= 0 else self._open()
 
     def _open(self) -> int:
@@ -114,7 +114,7 @@ class SharedDescriptor(Shared):
     def _borrow(self) -> int:
         """Return the descriptor, which stays open until `_give_back`, without holding the lock."""
         with self._lock:
-            descriptor = self._opened()
+            descriptor = self._ensure_open()
             self._enter()
             self.recently_used = True
             return descriptor

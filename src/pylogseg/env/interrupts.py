@@ -58,7 +58,7 @@ def note_all() -> None:
     """Note interrupts from now on, for the command of this process; one that meets a destructor comes again."""
     before = sys.unraisablehook
 
-    def noted(number: int, frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         _unanswered.append(number)
         signal.default_int_handler(number, frame)
 
@@ -66,22 +66,22 @@ def note_all() -> None:
         time.sleep(_LOOK_SECONDS)
         _thread.interrupt_main()
 
-    def ignored(what: sys.UnraisableHookArgs, /) -> None:
+    def ignore(what: sys.UnraisableHookArgs, /) -> None:
         if issubclass(what.exc_type, KeyboardInterrupt):
             _thread.start_new_thread(again, ())
         else:
             before(what)
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, noted)
-        sys.unraisablehook = ignored
+        signal.signal(signal.SIGINT, note)
+        sys.unraisablehook = ignore
 
 
-def answered() -> None:
+def mark_answered() -> None:
     """Say that a command has done what the interrupts so far asked for, and goes on or ends well."""
     _unanswered.clear()
 
 
 def is_unanswered() -> bool:
-    """Check whether an interrupt was noted that no `answered` followed."""
+    """Check whether an interrupt was noted that no `mark_answered` followed."""
     return bool(_unanswered)

@@ -10,7 +10,7 @@ from pylogseg.env.remote import RemoteFiles
 from pylogseg.env.window_cache import Remote, WindowCache
 
 
-def rooted(path: str) -> str:
+def add_root(path: str) -> str:
     """Return a path of a remote file system in the form that storages have, from a root on."""
     return "/" + path.strip("/")
 
@@ -20,7 +20,7 @@ class ListedStorage:
 
     def __init__(self, files: RemoteFiles, folder: str, entries: Iterable[Entry], cache: WindowCache) -> None:
         self._files, self._path, self._cache = files, folder, cache
-        self._folder = rooted(folder)
+        self._folder = add_root(folder)
         self._entries = {entry.name: entry for entry in entries}
 
     def exists(self, path: str) -> bool:

@@ -176,7 +176,7 @@ else:
     # struct flock of 64-bit Linux: type, whence, start, length, process
     _FLOCK = struct.Struct("@hhqqi4x") if sys.platform == "linux" and sys.maxsize > 1 << 40 else None
 
-    def _asked(descriptor: int) -> tuple[int, ...] | None:
+    def _query_lock(descriptor: int) -> tuple[int, ...] | None:
         """Return the conflicting lock, if the layout of `struct flock` is known."""
         if _FLOCK is None:
             return None
@@ -184,7 +184,7 @@ else:
         return _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
 
     def _is_locked(descriptor: int) -> bool:
-        answer = _asked(descriptor)
+        answer = _query_lock(descriptor)
         if answer is not None:
             return answer[0] != fcntl.F_UNLCK
         try:
@@ -196,7 +196,7 @@ else:
     def _owner(descriptor: int) -> str:
         """Return who has the lock, as far as the system says."""
         try:
-            answer = _asked(descriptor)
+            answer = _query_lock(descriptor)
         except OSError:
             answer = None
         return f"process {answer[4]}" if answer is not None and answer[4] > 0 else "another process"

@@ -65,7 +65,7 @@ class LocalMappedFile:
         reader = self._reader
         if reader is None:
             with self._lock:
-                reader = self._reader = self._mapped()[: self.size].toreadonly()
+                reader = self._reader = self._map()[: self.size].toreadonly()
         self.recently_used = True
         return reader
 
@@ -93,11 +93,11 @@ class LocalMappedFile:
         view = self._view
         if view is None:
             with self._lock:
-                view = self._mapped()
+                view = self._map()
         self.recently_used = True
         view[position:end] = data
 
-    def _mapped(self) -> memoryview:
+    def _map(self) -> memoryview:
         """Return the map; the lock is held."""
         if self._view is not None:
             return self._view
@@ -133,13 +133,13 @@ class LocalMappedFile:
         with self._lock:
             descriptor = self._open()
             try:
-                self._reserved = self._allocated(descriptor, end)
+                self._reserved = self._allocate_blocks(descriptor, end)
             except OSError as error:
                 raise storage_error(self.path, "append", error) from error
             finally:
                 os.close(descriptor)
 
-    def _allocated(self, descriptor: int, end: int) -> int:
+    def _allocate_blocks(self, descriptor: int, end: int) -> int:
         """Allocate blocks up to a position, and beyond as far as there is room; return how far."""
         steps = [min(self.size, -(-end // step) * step) for step in (_RESERVED_BYTES, _PAGE_BYTES)]
         try:

@@ -218,11 +218,11 @@ class OverlayStorage:
             place = self.join(path, name)
             if isinstance(node, _Folder):
                 if node.base != place:
-                    yield from self._gone(place)
+                    yield from self._deletions(place)
                     yield from self._new(node, place)
                 yield from self._changes(node, place)
             elif node is None:
-                yield from self._gone(place)
+                yield from self._deletions(place)
             else:
                 below = self._under(place)
                 before = below if isinstance(below, File) else None
@@ -231,7 +231,7 @@ class OverlayStorage:
                 elif (position := node.first_difference(before)) is not None:
                     yield FileChange(place, before.size, node.size, position)
 
-    def _gone(self, path: str) -> Iterator[FileChange]:
+    def _deletions(self, path: str) -> Iterator[FileChange]:
         if not self._exists(path):
             return
         entry = self._disk.stat(path)
@@ -239,12 +239,12 @@ class OverlayStorage:
             yield FileChange(path, entry.size, None, None)
         else:
             for entry in self._disk.list_folder(path):
-                yield from self._gone(self.join(path, entry.name))
+                yield from self._deletions(self.join(path, entry.name))
 
     def _new(self, folder: _Folder, path: str) -> Iterator[FileChange]:
         """Yield the files of a renamed folder that were not touched since."""
         if folder.base is not None:
-            for change in self._gone(folder.base):
+            for change in self._deletions(folder.base):
                 name = os.path.relpath(change.path, folder.base)
                 if name.split(os.sep)[0] not in folder.names:
                     yield FileChange(self.join(path, name), None, change.before, None)

@@ -93,7 +93,7 @@ class File:
             self.tail = bytearray(b"".join((self.tail, data)))
         self._touch()
 
-    def cut(self, size: int) -> None:
+    def truncate(self, size: int) -> None:
         """Keep the first bytes."""
         self._kept = min(self._kept, size)
         self.tail = bytearray(self.tail[: size - self._kept])
@@ -248,7 +248,7 @@ class OverlayAppendFile(_Overlaid):
         check_truncate(self.path, size, self.size)
         if self._content().size > size:
             self.size = size
-            self._file.cut(size)
+            self._file.truncate(size)
 
     def modified_ms(self) -> int:
         """Return the modification time, here or on the disk."""

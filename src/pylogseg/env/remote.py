@@ -13,7 +13,7 @@ from pylogseg.errors import PylogsegError, RequestError, StorageError, install_t
 
 
 @contextlib.contextmanager
-def told(name: str, operation: str, otherwise: str = "") -> Iterator[None]:
+def translate_errors(name: str, operation: str, otherwise: str = "") -> Iterator[None]:
     """Make what the library of a store raises, of whatever class, a StorageError that names the object.
 
     Not all of it is an OSError: for botocore, that nobody answers is none, nor that nobody has logged in. `otherwise`
@@ -81,7 +81,7 @@ class RemoteFile(_Closing):
         end = min(position + size, self._size)
         if end <= position:
             return b""
-        with told(f"{self._scheme}://{self.path}", "read"):
+        with translate_errors(f"{self._scheme}://{self.path}", "read"):
             data: bytes = self._system.cat_file(self.path, start=position, end=end)
         return data
 
@@ -100,23 +100,23 @@ class RemoteFiles:
         self._scheme = scheme
 
     def list_folder(self, path: str) -> list[Entry]:
-        with self._told(path, "list"):
+        with self._translate_errors(path, "list"):
             infos = self._system.ls(path, detail=True)
         # Object stores list a folder's own placeholder among its children.
         return sorted(_entry(item) for item in infos if item["name"].rstrip("/") != path.rstrip("/"))
 
     def stat(self, path: str) -> Entry:
-        with self._told(path, "stat"):
+        with self._translate_errors(path, "stat"):
             return _entry(self._system.info(path))
 
     def tag(self, path: str) -> str:
         """Return what the store has of the content of an object, as it is now; see `tag_of`."""
         self._system.invalidate_cache()
-        with self._told(path, "stat"):
+        with self._translate_errors(path, "stat"):
             return tag_of(self._system.info(path))
 
     def read_all(self, path: str) -> bytes:
-        with self._told(path, "read"):
+        with self._translate_errors(path, "read"):
             data: bytes = self._system.cat_file(path)
         return data
 
@@ -130,7 +130,7 @@ class RemoteFiles:
 
     def find(self, path: str) -> list[tuple[str, Entry]]:
         """Return all files below a folder, with their paths, by as few requests as the store allows."""
-        with self._told(path, "list"):
+        with self._translate_errors(path, "list"):
             infos = self._system.find(path, detail=True)
         return [(name, _entry(info)) for name, info in sorted(infos.items())]
 
@@ -148,15 +148,15 @@ class RemoteFiles:
     def glob(self, pattern: str) -> list[str]:
         if not any(sign in pattern for sign in "*?["):
             return [pattern]
-        with self._told(pattern, "list"):
+        with self._translate_errors(pattern, "list"):
             return sorted(self._system.glob(pattern))
 
-    def _told(self, path: str, operation: str) -> contextlib.AbstractContextManager[None]:
+    def _translate_errors(self, path: str, operation: str) -> contextlib.AbstractContextManager[None]:
         otherwise = {"list": "no such folder", "stat": "no such file"}.get(operation, "")
-        return told(f"{self._scheme}://{path}", operation, otherwise)
+        return translate_errors(f"{self._scheme}://{path}", operation, otherwise)
 
 
-def shown(files: FileSystem, path: str) -> str:
+def display_path(files: FileSystem, path: str) -> str:
     """Return a path as people name it: that of a remote file with its scheme."""
     return files.real(path) if isinstance(files, RemoteFiles) else path
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pylogseg.env.beside import sweep, unfinished, whole
+from pylogseg.env.beside import make_temporary_name, sweep, whole
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import StorageError
 
@@ -28,16 +28,16 @@ class SharedFolder(NamedTuple):
 
 
 @contextlib.contextmanager
-def marked(folders: Sequence[SharedFolder]) -> Iterator[list[tuple[SharedFolder, str]]]:
+def mark_folders(folders: Sequence[SharedFolder]) -> Iterator[list[tuple[SharedFolder, str]]]:
     """Put a mark into each folder, for `check_marks`; they go at the end, and so do those of killed processes."""
     with contextlib.ExitStack() as stack:
-        yield [(folder, stack.enter_context(_marked(Path(folder.path)))) for folder in folders]
+        yield [(folder, stack.enter_context(_mark_folder(Path(folder.path)))) for folder in folders]
 
 
 @contextlib.contextmanager
-def _marked(folder: Path) -> Iterator[str]:
+def _mark_folder(folder: Path) -> Iterator[str]:
     # A new name each time: a network file system remembers that it did not find a name.
-    mark = folder / unfinished(f"{_MARK}{uuid.uuid4().hex}")
+    mark = folder / make_temporary_name(f"{_MARK}{uuid.uuid4().hex}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder, [f".{_MARK}*.tmp"])

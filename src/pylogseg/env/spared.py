@@ -26,7 +26,7 @@ _DOCSTRINGS = "pyarrow.vendored.docscrape"
 
 
 @contextlib.contextmanager
-def spared() -> Iterator[None]:
+def spare_imports() -> Iterator[None]:
     """Import pyarrow and duckdb without `_LEFT_OUT`, and functions of pyarrow without the docstrings of their options.
 
     Only for a process of our own: what was left out stays so.

@@ -245,39 +245,39 @@ class LocalStorage:
             finally:
                 os.close(descriptor)
 
-        _tried(path, "create", create)
+        _attempt(path, "create", create)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
 
     def rename(self, path: str, new_path: str) -> None:
-        _tried(path, f"rename to {new_path}", lambda: os.replace(path, new_path))
+        _attempt(path, f"rename to {new_path}", lambda: os.replace(path, new_path))
 
     def remove(self, path: str) -> bool:
         with contextlib.suppress(FileNotFoundError):
-            _tried(path, "remove", lambda: os.unlink(path), passing=FileNotFoundError)
+            _attempt(path, "remove", lambda: os.unlink(path), passing=FileNotFoundError)
             return True
         return False
 
     def make_folder(self, path: str) -> None:
-        _tried(path, "make folder", lambda: os.makedirs(path, exist_ok=True))
+        _attempt(path, "make folder", lambda: os.makedirs(path, exist_ok=True))
 
     def remove_folder(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            _tried(path, "remove folder", lambda: shutil.rmtree(path), passing=FileNotFoundError)
+            _attempt(path, "remove folder", lambda: shutil.rmtree(path), passing=FileNotFoundError)
 
     def sync_folder(self, path: str) -> None:
         """Wait until the names in a folder are on the disk; Windows has no such call."""
         if os.name != "nt":
-            _tried(path, "sync", lambda: _synced(self.handles.open(lambda: open_folder(path))))
+            _attempt(path, "sync", lambda: _sync_and_close(self.handles.open(lambda: open_folder(path))))
 
     def sync_file(self, path: str) -> None:
         """Wait until the bytes of a file are on the disk, if there is one; it may be removed at the same moment."""
         with contextlib.suppress(FileNotFoundError):
-            _tried(
+            _attempt(
                 path,
                 "sync",
-                lambda: _synced(self.handles.open(lambda: open_descriptor(path, os.O_RDWR))),
+                lambda: _sync_and_close(self.handles.open(lambda: open_descriptor(path, os.O_RDWR))),
                 FileNotFoundError,
             )
 
@@ -303,7 +303,7 @@ class LocalStorage:
             finally:
                 os.close(descriptor)
 
-        _tried(path, "write", write)
+        _attempt(path, "write", write)
 
     def lock(self, folder: str) -> Lock:
         return FolderLock(folder)
@@ -339,7 +339,7 @@ def _size_of(path: str) -> int | None:
     return status.st_size
 
 
-def _synced(descriptor: int) -> None:
+def _sync_and_close(descriptor: int) -> None:
     """Flush a descriptor to the disk, and close it."""
     try:
         os.fsync(descriptor)
@@ -347,7 +347,7 @@ def _synced(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _tried(
+def _attempt(
     path: str, operation: str, action: Callable[[], _Result], passing: type[OSError] | tuple[()] = ()
 ) -> _Result:
     """Call `action`; turn the system's error into a StorageError."""

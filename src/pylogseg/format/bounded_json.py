@@ -17,12 +17,12 @@ def loads(raw: bytes | str) -> Any:
     """Return what JSON says; ValueError if it is none, or if it takes more than 20 times its bytes and 64 MB."""
     if len(raw) > _SMALL_BYTES:
         data = raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")
-        if _unfolded(data) > _TIMES * len(data):
+        if _estimate_bytes(data) > _TIMES * len(data):
             raise ValueError(f"{len(raw)} bytes of JSON, of small lists and objects, take over {_TIMES} times as many")
     return json.loads(raw)
 
 
-def _unfolded(raw: bytes) -> int:
+def _estimate_bytes(raw: bytes) -> int:
     """Return how many bytes JSON takes as objects of Python, rather too many; names of members are kept once."""
     objects, members = raw.count(b"{"), raw.count(b'":')
     return (

@@ -156,7 +156,7 @@ def _compress(level: int, magic: int, data: memoryview) -> bytes:
     parts: list[bytes | memoryview] = [MAGIC, _DESCRIPTOR, bytes((checksum,))]
     for position in range(0, len(data), BLOCK_BYTES):
         raw = data[position : position + BLOCK_BYTES]
-        packed = _packed(raw, level)
+        packed = _pack_block(raw, level)
         if len(packed) < len(raw):
             parts += len(packed).to_bytes(4, "little"), packed
         else:
@@ -165,7 +165,7 @@ def _compress(level: int, magic: int, data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _packed(raw: memoryview, level: int) -> bytes:
+def _pack_block(raw: memoryview, level: int) -> bytes:
     if level == FAST_LEVEL or thorough is None:
         return bytes(cramjam.lz4.compress_block(raw, store_size=False))
     strength = min(level, _STRONGEST_LEVEL)

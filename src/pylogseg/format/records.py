@@ -223,12 +223,12 @@ class PlainColumns(RecordColumns):
     def __getattr__(self, name: str) -> Any:  # of what is not given
         if name not in (*_OF_NO_HEADERS, *_COPIED_FROM):
             raise AttributeError(name)
-        column = _followed(name, len(self), self.batches, self.values, self.keys)
+        column = _derive_column(name, len(self), self.batches, self.values, self.keys)
         object.__setattr__(self, name, column)
         return column
 
 
-def _followed(name: str, count: int, batches: BatchTable, values: Copies | None, keys: Copies | None) -> Any:
+def _derive_column(name: str, count: int, batches: BatchTable, values: Copies | None, keys: Copies | None) -> Any:
     """Return a column of the first records, which have no headers: it follows from their batches and copies."""
     if name == "batch":
         return np.repeat(np.arange(len(batches), dtype=np.int32), batches.rows["count"])[:count]
@@ -380,7 +380,7 @@ def read_and_decode(
         unpacked = min(int(size * per_byte.unpacked * _MORE) + _LEAST_BYTES, compression.ARENA_BYTES)
     whole = getattr(view, "whole", None)
     memory = scratch.window(size, is_kept=not codec) if whole is None else whole()[position : position + size]
-    arena = scratch.unpacked(unpacked) if codec else None
+    arena = scratch.reserve_unpacked(unpacked) if codec else None
     room = min(int(size * per_byte.records * _MORE) + _LEAST_ROOM, SLOTS)
     rows = np.empty(int(size * per_byte.batches * _MORE) + _LEAST_ROOM, BATCH_DTYPE)
     sources = (memory, b"" if arena is None else arena)
@@ -396,7 +396,7 @@ def read_and_decode(
     table = BatchTable(rows[:count])
     of = table[before:] if before else table
     memory = memory[:filled]
-    columns = _moved(arrays, besides, records, of, (memory, *sources[1:]), scratch, counted, plain)
+    columns = _first_of_copied(arrays, besides, records, of, (memory, *sources[1:]), scratch, counted, plain)
     return ReadAhead(table, columns, before, memory, done)
 
 
@@ -625,7 +625,7 @@ def _columns(
     return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
 
 
-def _moved(
+def _first_of_copied(
     arrays: list[npt.NDArray[Any]],
     besides: list[npt.NDArray[Any] | None],
     count: int,
@@ -646,7 +646,7 @@ def _moved(
         if plain < count or name not in left_out
     }
     for name in left_out if plain < count else ():
-        columns[name][:plain] = _followed(name, plain, table, values, keys)
+        columns[name][:plain] = _derive_column(name, plain, table, values, keys)
     key_view, value_view = views or (None, None)
     moved = (b"" if copies is None else copies.data for copies in (values, keys))
     make = PlainColumns if plain == count else RecordColumns
@@ -663,7 +663,7 @@ def _besides_of(
     views = [None if view is None else view[:count] for view in besides[:2]]
     pairs: Any = zip(besides[2::2], besides[3::2], strict=True)
     copied = [None if pair[0] is None else Copies(*pair) for pair in pairs]
-    return views, [] if scratch is None else scratch.cut(copied, count)
+    return views, [] if scratch is None else scratch.trim_copies(copied, count)
 
 
 def _bodies(

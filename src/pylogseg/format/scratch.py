@@ -137,7 +137,7 @@ class Scratch:
             self._window = self.memory(size)
         return self._window.data[:size]
 
-    def unpacked(self, size: int) -> npt.NDArray[np.uint8]:
+    def reserve_unpacked(self, size: int) -> npt.NDArray[np.uint8]:
         """Return memory for so many bytes that compressed batches become, of which it is known how many there are."""
         if not self.with_arena or self.arena is None:
             return self.memory(size)
@@ -171,7 +171,7 @@ class Scratch:
             data = np.frombuffer(self._allocate(needed), np.uint8)
         return Copies(ends, data)
 
-    def cut(self, copies: list[Copies | None], count: int) -> list[Copies | None]:
+    def trim_copies(self, copies: list[Copies | None], count: int) -> list[Copies | None]:
         """Return the first payloads alone, of the copies of values and of keys, as far as there are any.
 
         Memory is given away with payloads that fill most of it. Else they are copied out of it, and it is kept for the

@@ -249,7 +249,7 @@ class _PartAudit:
                 self._transactions = Transactions(
                     list(log.segments), log.snapshots, int(columns.offset[0]), ends_stable=True, skips=True
                 )
-            kept, _ = self._transactions.committed(batches, chunk.segment)
+            kept, _ = self._transactions.mask_committed(batches, chunk.segment)
             codes[~kept[columns.batch]] = _ABORTED
         codes[columns.offset >= stable] = _UNSTABLE
         codes[batches.is_control[columns.batch]] = _CONTROL

@@ -10,7 +10,7 @@ from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH
 from pylogseg.disk.small_files import read_leader_epochs
 from pylogseg.env.filesystem import FileSystem, LocalFiles
-from pylogseg.env.garbage import uncollected
+from pylogseg.env.garbage import pause_collection
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind
@@ -128,7 +128,7 @@ class SourceTopic:
         return [span for source in self.logs if (span := _span(source, ledger, state, table, force)) is not None]
 
 
-@uncollected()
+@pause_collection()
 def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
     """Return the topics of a disk by name, with the error of one that cannot be read.
 

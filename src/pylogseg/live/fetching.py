@@ -132,7 +132,7 @@ class FetchedView:
 
     # ---- transactions ----
 
-    def committed(self, rows: BatchTable, segment: Any = None) -> tuple[npt.NDArray[np.bool_], int | None]:
+    def mask_committed(self, rows: BatchTable, segment: Any = None) -> tuple[npt.NDArray[np.bool_], int | None]:
         """Return a mask of batches that are not of an aborted transaction, by the answers that brought them; no end."""
         kept = np.ones(len(rows), np.bool_)
         for piece in self._pieces:

@@ -132,7 +132,7 @@ class Appender:
             prepared = leader(data, rules, Terms(end, leader_epoch, now_ms, origin), state.folder)
         else:
             prepared = prepare_validated(records, end, append_time_ms)
-        return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
+        return state.guard(lambda: self._write(prepared, origin, transaction_version, now_ms))
 
     def _run_at(self, end: int, leader_epoch: int) -> Run:
         """Return the run for single appends; it has no segment if the next batch needs a step first."""
@@ -172,13 +172,13 @@ class Appender:
         """Append many batches; see `Log.append_many`."""
         self._run_of = None
         many = _Many(self, leader_epoch, origin, transaction_version)
-        return self.state.guarded(lambda: many.append(data, in_place))
+        return self.state.guard(lambda: many.append(data, in_place))
 
     # ---- batches that have their offsets ----
 
     def append_as_follower(self, data: Data, leader_epoch: int) -> Appended:
         """Append batches that keep their offsets, as a replica does."""
-        return self.state.guarded(lambda: self._append_given(data, leader_epoch))
+        return self.state.guard(lambda: self._append_given(data, leader_epoch))
 
     def _append_given(self, data: Data, leader_epoch: int) -> Appended:
         state = self.state

@@ -57,10 +57,10 @@ def read_records(
     """
     whole = view[batch.position : batch.position + batch.size]
     if batch.magic < 2:
-        return _wrapped(whole, batch, where, crc, limit) if batch.codec else _alone(whole, batch, where)
+        return _read_wrapped(whole, batch, where, crc, limit) if batch.codec else _alone(whole, batch, where)
     if batch.count < 0:
         raise InvalidRecordError(f"{where}: a count of {batch.count} records")
-    columns, reason = _decoded(whole, batch, limit)
+    columns, reason = _decode_batch(whole, batch, limit)
     if reason and batch.codec and lenient:
         return _partial(whole, batch, where, limit)
     if reason:
@@ -113,7 +113,7 @@ def _time_error(late: bool, timestamp: int, rules: Rules, now_ms: int) -> str:
     return "its timestamp type is LogAppendTime, which producers may not set"
 
 
-def _decoded(whole: memoryview, batch: Batch, limit: int) -> tuple[RecordColumns, str]:
+def _decode_batch(whole: memoryview, batch: Batch, limit: int) -> tuple[RecordColumns, str]:
     """Decode a batch; return its columns, or why it cannot be decoded."""
     columns, damage = decode(scan(whole, crc=False).batches, whole, limit_bytes=limit)
     return columns, damage[0].reason if damage else ""
@@ -125,11 +125,11 @@ def _damage(whole: memoryview, batch: Batch, reason: str, where: str, limit: int
         try:
             _body(whole, batch, limit)
         except CodecError as error:
-            return RequestError(f"{where}: the records cannot be decompressed: {_remedied(error)}")
+            return RequestError(f"{where}: the records cannot be decompressed: {_add_remedy(error)}")
     return InvalidRecordError(f"{where}: {reason}")
 
 
-def _remedied(error: CodecError) -> str:
+def _add_remedy(error: CodecError) -> str:
     """Return the error's text, with the setting that applies to appends."""
     return str(error).replace(RAISE_IT, "raise max_message_bytes to append it")
 
@@ -143,7 +143,7 @@ def _partial(whole: memoryview, batch: Batch, where: str, limit: int) -> Checked
     try:
         body = _body(whole, batch, limit)
     except CodecError as error:
-        raise RequestError(f"{where}: the records cannot be decompressed: {_remedied(error)}") from None
+        raise RequestError(f"{where}: the records cannot be decompressed: {_add_remedy(error)}") from None
     offsets, timestamps, keys = [], [], []
     at = 0
     try:
@@ -204,7 +204,7 @@ def _check_fields(entry: memoryview, magic: int, where: str) -> None:
         at += 4 + max(_int(entry, at), 0)
 
 
-def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int) -> CheckedFields:
+def _read_wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int) -> CheckedFields:
     """Read the inner messages of a compressed one, and check their CRCs."""
     inner = _inner_messages(whole, batch, where, limit)
     offsets, timestamps, keys, differs = [], [], [], []
@@ -246,7 +246,7 @@ def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> 
         value = whole[value_at + 4 : value_at + 4 + size]
         body = memoryview(decompress(batch.codec, value, magic=batch.magic, limit=limit))
     except CodecError as error:
-        raise RequestError(f"{where}: the inner messages cannot be decompressed: {_remedied(error)}") from None
+        raise RequestError(f"{where}: the inner messages cannot be decompressed: {_add_remedy(error)}") from None
     messages: list[memoryview] = []
     at = 0
     while len(body) - at >= 12:

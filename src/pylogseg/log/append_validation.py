@@ -196,7 +196,7 @@ class _LeaderAppend:
         if append_time:
             greatest = self.now_ms
         batches = [_append.read_batch(out, batch.position, batch.size)[0] for batch in self.found.batches]
-        return self.prepared(out, batches, offset, greatest)
+        return self.make_result(out, batches, offset, greatest)
 
     def decode(self) -> RecordColumns:
         table = scan(self.view, crc=False).batches
@@ -229,7 +229,7 @@ class _LeaderAppend:
                     f"{self.where}: a batch becomes {batch.size} bytes, more than the limit, {self.rules.size_limit}"
                 )
         greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1))
-        return self.prepared(out, batches, self.next_offset + len(columns), greatest)
+        return self.make_result(out, batches, self.next_offset + len(columns), greatest)
 
     def keep_producer(self, row: npt.NDArray[np.void]) -> None:
         """Copy the producer of the first batch; a coordinator's may have values that no client's has."""
@@ -245,7 +245,7 @@ class _LeaderAppend:
         row["base_sequence"] = first.base_sequence
         row["attributes"] |= TRANSACTIONAL if first.is_transactional else 0
 
-    def prepared(self, out: Any, batches: list[Batch], offset: int, greatest: int) -> Prepared:
+    def make_result(self, out: Any, batches: list[Batch], offset: int, greatest: int) -> Prepared:
         """Return the result, with the log end offset after it."""
         append_time_ms = self.now_ms if self.rules.append_time else -1
         last_of_first = batches[0].last_offset if batches else -1

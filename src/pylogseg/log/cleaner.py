@@ -22,7 +22,7 @@ from pylogseg.log.cleaner_filter import (
     CleanerStats,
     LastRecord,
     Retention,
-    decoded_parts,
+    decode_each,
     filter_plain,
     filter_window,
     meet_transactions,
@@ -80,7 +80,7 @@ class Cleaner:
         next_dirty = self._offsets.latest_offset + 1
         txns = CleanedTxns()
         todo = log.segments.from_offset(0, next_dirty)
-        for group in grouped(todo, config.segment_bytes, config.segment_index_bytes, end):
+        for group in group_segments(todo, config.segment_bytes, config.segment_index_bytes, end):
             self._clean_group(log, group, txns, now_ms, legacy_horizon, end, stats)
         return next_dirty, stats
 
@@ -92,7 +92,7 @@ class Cleaner:
         self._offsets.expect(start, end)
         dirty = log.segments.from_offset(start, end)
         txns = CleanedTxns()
-        txns.add(_aborted(log, start, end))
+        txns.add(_list_aborted(log, start, end))
         scratch = Scratch()
         for i, segment in enumerate(dirty):
             if not self._read_segment_keys(log, segment, start, txns, stats, scratch):
@@ -124,7 +124,7 @@ class Cleaner:
             control = rows.is_control & (rows.magic == 2)
             data = ~skipped & ~control
             how = self._limit, log.config.max_decompressed_message_bytes, scratch
-            for part, records in decoded_parts(rows, data, window.buffer, window.file_position, segment.path, *how):
+            for part, records in decode_each(rows, data, window.buffer, window.file_position, segment.path, *how):
                 count = self._offsets.put(records, start)
                 full = count < len(records)
                 if full:
@@ -167,9 +167,9 @@ class Cleaner:
         }
         following, scratch = dict(itertools.pairwise(group)), Scratch()
 
-        def kept(segment: LogSegment, writer: SegmentWriter) -> Iterator[Filtered]:
+        def filter_segment(segment: LogSegment, writer: SegmentWriter) -> Iterator[Filtered]:
             behind = following[segment].base_offset if segment in following else segment.next_offset()
-            txns.add(_aborted(log, segment.base_offset, behind))
+            txns.add(_list_aborted(log, segment.base_offset, behind))
             txns.keep_aborted = writer.add_aborted
             rule = Retention(
                 self._offsets,
@@ -194,10 +194,10 @@ class Cleaner:
                 yield filtered
                 self._throttle(len(filtered.data))
 
-        rewrite(log, group, kept)
+        rewrite(log, group, filter_segment)
 
 
-def grouped(
+def group_segments(
     segments: Sequence[LogSegment], max_bytes: int, max_index_bytes: int, first_uncleanable: int
 ) -> list[list[LogSegment]]:
     """Group segments so that each group fits into one segment: by size, index size and range of offsets."""
@@ -222,7 +222,7 @@ def _size_of(window: Window) -> int:
     return int(window.batches.size.sum(dtype=np.int64))
 
 
-def _aborted(log: Log, start: int, end: int) -> Iterator[AbortedTxn]:
+def _list_aborted(log: Log, start: int, end: int) -> Iterator[AbortedTxn]:
     """Yield the aborted transactions from the segment of an offset on; as in Kafka, down to the start of the log."""
     segments = log.segments.from_offset(start)
     if segments and segments[0].base_offset > start:  # as in Kafka, which then finds no segment to begin with

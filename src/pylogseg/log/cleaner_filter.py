@@ -18,9 +18,9 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
 from pylogseg.log.plain_batches import PlainBatches, PlainReader, last_batches
-from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
+from pylogseg.log.record_limit import NO_LIMIT_BYTES, describe_oversized
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, joined
+from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, join_parts
 from pylogseg.walker.windows import Window
 
 _Mask = npt.NDArray[np.bool_]
@@ -69,14 +69,14 @@ class Retention(NamedTuple):
         return min(self.now_ms + self.delete_retention_ms, _LATEST_MS)
 
 
-def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
-    """Decode batches that have to be readable, all at once; see `decoded_parts`."""
+def decode_all(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
+    """Decode batches that have to be readable, all at once; see `decode_each`."""
     columns, damage = decode(batches, view, start, limit_bytes=limit_bytes or REWRITE_LIMIT_BYTES)
     _refuse(damage, columns.batches, path)
     return columns
 
 
-def decoded_parts(
+def decode_each(
     batches: BatchTable,
     which: _Mask,
     view: Any,
@@ -96,7 +96,7 @@ def decoded_parts(
     begin = done = 0
     limit = limit_bytes or REWRITE_LIMIT_BYTES
     scratch = Scratch() if scratch is None else scratch
-    too_large = oversized(batches[rows[batches.codec[rows] != 0]], view, start, record_limit, limit)
+    too_large = describe_oversized(batches[rows[batches.codec[rows] != 0]], view, start, record_limit, limit)
     if too_large is not None:
         raise InvalidRecordError(f"{path}: {too_large}")
     parts = decode_parts(batches[rows], view, start, limit_bytes=limit, scratch=scratch)
@@ -118,7 +118,7 @@ def control_kinds(batches: BatchTable, view: Any, start: int, path: str) -> dict
     rows = np.flatnonzero(batches.is_control & (batches.magic == 2) & (batches.count != 0))
     if not len(rows):
         return {}
-    columns = decoded(batches[rows], view, start, path)
+    columns = decode_all(batches[rows], view, start, path)
     first = np.unique(columns.batch, return_index=True)
     return {
         int(rows[batch]): decode_control_key(columns.key(record) or b"", path, int(batches.position[rows[batch]])).kind
@@ -160,10 +160,10 @@ def filter_window(window: Window, path: str, txns: CleanedTxns, rule: Retention,
     kept_empty = _kept_empty(batches, control, rule)
     parts = []
     which, how = ~discard | kept_empty, (rule.limit_bytes, rule.record_limit, rule.scratch)
-    for rows, columns in decoded_parts(batches, which, view, start, path, *how):
+    for rows, columns in decode_each(batches, which, view, start, path, *how):
         part = _Part(window._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
         parts.append(_filter_part(part, columns, path, rule, stats))
-    return joined(parts)
+    return join_parts(parts)
 
 
 def filter_plain(
@@ -173,7 +173,7 @@ def filter_plain(
     producers, last_offsets = last_batches({number: last.data_offset for number, last in rule.last_records.items()})
     how = (*rule.offsets.for_lookups, rule.now_ms, rule.new_horizon_ms, rule.round_end, producers, last_offsets)
 
-    def filtered(position: int) -> tuple[int, PlainBatches]:
+    def filter_at(position: int) -> tuple[int, PlainBatches]:
         batches = reader.filter(segment, position, *how)
         stats.bytes_read += batches.size
         stats.messages_read += batches.records
@@ -182,7 +182,7 @@ def filter_plain(
         stats.bytes_written += len(batches.filtered.data)
         return batches.size, batches
 
-    return filtered
+    return filter_at
 
 
 class _Part(NamedTuple):

@@ -106,7 +106,7 @@ class LogDirectory:
         self._closed_clean: dict[str, bool] = {}  # released, whether cleanly
 
     @classmethod
-    def shared(cls, storage: Storage, path: str) -> LogDirectory:
+    def open_shared(cls, storage: Storage, path: str) -> LogDirectory:
         """Return the directory for all users in this process, each of whom closes it; the first caller opens it.
 
         All spell the path alike. Another storage object counts as another user, whom the lock keeps out.
@@ -255,7 +255,7 @@ class LogDirectory:
                         del starts[key]
                     raise
 
-    def noted(self, name: str) -> dict[FileKind, int]:
+    def offsets_of(self, name: str) -> dict[FileKind, int]:
         """Return what the checkpoints on the disk say of a partition, as far as they could be read."""
         key = _key_of(name)
         with self._mutex:

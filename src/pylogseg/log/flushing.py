@@ -20,7 +20,7 @@ class Flusher:
         """Flush everything below an offset; with `inclusive` an empty active segment that begins there too."""
         offsets, started = self._state.offsets, time.perf_counter()
         before = offsets.recovery_point
-        self._state.guarded(lambda: self._flush(offset, inclusive))
+        self._state.guard(lambda: self._flush(offset, inclusive))
         if offsets.recovery_point > before:
             self._state.metrics.note_flush(time.perf_counter() - started)
 

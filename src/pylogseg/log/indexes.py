@@ -74,19 +74,19 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
                 return file
             if self._closed:
                 raise ClosedError(f"{self.path}: the index is closed")
-            room = self._rounded(self._max_bytes)
+            room = self._round(self._max_bytes)
             if not room and not self._storage.exists(self.path):
                 raise RequestError(f"{self.path}: an index of {self._max_bytes} bytes has no room for an entry")
             file = self._storage.open_index(self.path, room)
             self._count = 0 if file.created else file.size // self._entry_bytes
-            self._loaded(file)
+            self._load_last(file)
             self._file = file
             return file
 
-    def _loaded(self, file: MappedFile) -> None:
+    def _load_last(self, file: MappedFile) -> None:
         """Take over the last entry of a file that was just opened."""
 
-    def _rounded(self, size: int) -> int:
+    def _round(self, size: int) -> int:
         return size - size % self._entry_bytes
 
     @property
@@ -153,7 +153,7 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
     def _keep(self, entries: int) -> None:
         """Keep the first entries; the bytes of the others stay until they are overwritten or trimmed."""
         self._count = entries
-        self._loaded(self.file)
+        self._load_last(self.file)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""
@@ -173,7 +173,7 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
 
     def resize(self, size: int) -> None:
         """Make room for `size` bytes, rounded down to whole entries; valid entries are kept."""
-        size = self._rounded(size)
+        size = self._round(size)
         if self.file.size != size:
             self.file.resize(size)
             self._unsynced = True
@@ -212,7 +212,7 @@ class MutableOffsetIndex(_GrowingIndex, OffsetIndex):
         super().__init__(storage, path, base_offset, max_bytes)
         self.last_offset = base_offset
 
-    def _loaded(self, file: MappedFile) -> None:
+    def _load_last(self, file: MappedFile) -> None:
         self.last_offset = self.base_offset + (self._last(file)[0] if self._count else 0)
 
     @property
@@ -275,7 +275,7 @@ class MutableTimeIndex(_GrowingIndex, TimeIndex):
         super().__init__(storage, path, base_offset, max_bytes)
         self.last = (-1, base_offset)
 
-    def _loaded(self, file: MappedFile) -> None:
+    def _load_last(self, file: MappedFile) -> None:
         timestamp, relative = self._last(file) if self._count else (-1, 0)
         self.last = (timestamp, self.base_offset + relative)
 
@@ -324,7 +324,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         # As in Kafka the guard is not read back from an existing file.
         self._last_offset: int | None = None
 
-    def _opened(self) -> AppendFile | None:
+    def _open_existing(self) -> AppendFile | None:
         with self._lock:
             if self._file is None and self._storage.exists(self.path):
                 self._file = self._storage.open_log(self.path)
@@ -336,7 +336,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
             raise RequestError(
                 f"{self.path}: last offset {txn.last_offset} is not above that of the last entry, {self._last_offset}"
             )
-        file = self._opened()
+        file = self._open_existing()
         if file is None:
             with self._lock:
                 file = self._file = self._storage.open_log(self.path)
@@ -345,7 +345,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         self._last_offset = txn.last_offset
 
     def _index(self) -> TxnIndex:
-        file = self._opened()
+        file = self._open_existing()
         return TxnIndex(b"" if file is None else file.read(0, file.size), self.path)
 
     def __iter__(self) -> Iterator[AbortedTxn]:
@@ -360,7 +360,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         self._index().check_base(self.base_offset)
 
     def reset(self) -> None:
-        file = self._opened()
+        file = self._open_existing()
         if file is not None:
             file.truncate(0)
         self._last_offset = None
@@ -370,7 +370,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         last: int | None = None
         for i, txn in enumerate(self):
             if txn.last_offset >= offset:
-                file = self._opened()
+                file = self._open_existing()
                 assert file is not None
                 file.truncate(i * TXN_INDEX_ENTRY.size)
                 self._last_offset = last

@@ -162,7 +162,7 @@ class Log:
     def update_high_watermark(self, offset: int) -> int:
         """Move the high watermark within the log's start and end; return where it is then."""
         with self.state.lock:
-            return self.state.guarded(lambda: self.offsets.update_high_watermark(OffsetMetadata(offset)))
+            return self.state.guard(lambda: self.offsets.update_high_watermark(OffsetMetadata(offset)))
 
     # ---- appends ----
 
@@ -182,7 +182,7 @@ class Log:
         After a RequestError or CorruptionError (see `log.append_validation`, `Producers.check`) no record was written.
         """
         append = self._appender.append_as_leader
-        return self._counted(append, data, leader_epoch, origin, transaction_version, in_place)
+        return self._append_counted(append, data, leader_epoch, origin, transaction_version, in_place)
 
     def append_many(
         self,
@@ -201,13 +201,13 @@ class Log:
         that write is in the log, and it accepts no more.
         """
         append = self._appender.append_many
-        return self._counted(append, data, leader_epoch, origin, transaction_version, in_place)
+        return self._append_counted(append, data, leader_epoch, origin, transaction_version, in_place)
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
         """Append batches that keep their offsets, as a replica does."""
-        return self._counted(self._appender.append_as_follower, data, leader_epoch)
+        return self._append_counted(self._appender.append_as_follower, data, leader_epoch)
 
-    def _counted(self, append: Callable[..., _Done], *args: Any) -> _Done:
+    def _append_counted(self, append: Callable[..., _Done], *args: Any) -> _Done:
         state, metrics = self.state, self.state.metrics
         with state.lock:
             if state.is_closing:
@@ -253,7 +253,7 @@ class Log:
         """
         state = self.state
         state.metrics.fetches += 1
-        # `LogState.guarded`, inlined: a reader of single batches calls nothing more often.
+        # `LogState.guard`, inlined: a reader of single batches calls nothing more often.
         if state.is_closed or state.failure is not None:
             state.raise_unusable()
         try:
@@ -288,7 +288,7 @@ class Log:
 
     def locate_many(self, offsets: Any) -> Places:
         """Return the places of the batches of many offsets; see `reads.locate_many`. Ignores the high watermark."""
-        return self.state.guarded(lambda: locate_many(self.segments, offsets))
+        return self.state.guard(lambda: locate_many(self.segments, offsets))
 
     def offset_for_time(self, timestamp: int) -> FoundOffset | None:
         """Return the offset of the first record at or after a timestamp; see `reads.offset_for_time`."""
@@ -320,7 +320,7 @@ class Log:
                 self.offsets.note_first_unstable()
                 return txns
 
-        return state.guarded(work)
+        return state.guard(work)
 
     # ---- truncation ----
 
@@ -329,20 +329,20 @@ class Log:
 
         The log then ends at `offset`, also if that was inside of a batch.
         """
-        return self._cut(lambda: truncate_to(self.state, offset))
+        return self._run_cut(lambda: truncate_to(self.state, offset))
 
     def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
         """Drop everything; the log continues at an offset."""
         start = offset if log_start_offset is None else log_start_offset
-        self._cut(lambda: truncate_fully(self.state, offset, start))
+        self._run_cut(lambda: truncate_fully(self.state, offset, start))
 
-    def _cut(self, work: Callable[[], _Result]) -> _Result:
+    def _run_cut(self, work: Callable[[], _Result]) -> _Result:
         """Truncate: what was read before is not appended after it, as `LogState.cuts` tells."""
         state = self.state
         with state.undisturbed(), state.lock:
             state.cuts += 1
-            done = state.guarded(work)
-            state.guarded(state.on_cut)
+            done = state.guard(work)
+            state.guard(state.on_cut)
             return done
 
     def increment_log_start(self, offset: int) -> bool:
@@ -382,7 +382,7 @@ class Log:
                 gone = replace_segments(state.storage, state.folder, state.segments, new, old, state.remover)
                 state.remover.remove_snapshots(gone, state.producers)
 
-        state.guarded(work)
+        state.guard(work)
 
     def split_segment(self, segment: LogSegment) -> None:
         """Split a segment whose offsets do not fit into its indexes."""
@@ -393,7 +393,7 @@ class Log:
                 gone = split_segment(state, segment, state.segments, state.remover)
                 state.remover.remove_snapshots(gone, state.producers)
 
-        state.guarded(work)
+        state.guard(work)
 
     # ---- flushing, and the end ----
 
@@ -408,7 +408,7 @@ class Log:
     def take_snapshot(self) -> None:
         """Write a producer snapshot at the end of the log."""
         with self.state.lock:
-            self.state.guarded(self.producers.take_snapshot)
+            self.state.guard(self.producers.take_snapshot)
 
     def expire_producers(self) -> None:
         """Forget the producers that were idle for too long."""
@@ -419,11 +419,11 @@ class Log:
         """Write a producer snapshot, trim the files and close them."""
         state = self.state
         with state.lock:
-            state.guarded(state.producers.take_snapshot)
-            state.guarded(state.epochs.flush_scheduled)
+            state.guard(state.producers.take_snapshot)
+            state.guard(state.epochs.flush_scheduled)
             for segment in state.segments:
-                state.guarded(segment.close)
-            state.guarded(lambda: state.storage.sync_folder(state.folder))
+                state.guard(segment.close)
+            state.guard(lambda: state.storage.sync_folder(state.folder))
             state.is_closed = True
 
     def close_handles(self) -> None:
@@ -452,4 +452,4 @@ class Log:
                 state.storage.remove_folder(state.folder)
                 state.is_closed = True
 
-        state.guarded(work)
+        state.guard(work)

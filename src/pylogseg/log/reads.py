@@ -113,7 +113,7 @@ def read(
                 continue
             fetched, length = Fetched(first, data, want < size), len(data)
         if aborted:
-            return fetched._replace(aborted=_aborted(there[at:], offsets, start, first, length))
+            return fetched._replace(aborted=_list_aborted(there[at:], offsets, start, first, length))
         return fetched
     return Fetched(offsets.end, _NOTHING)
 
@@ -160,7 +160,7 @@ def locate(segments: Segments, offsets: LogOffsets, offset: int) -> OffsetMetada
     return offsets.end
 
 
-def _aborted(
+def _list_aborted(
     segments: list[LogSegment], offsets: LogOffsets, start: int, found: OffsetMetadata, size: int
 ) -> list[tuple[int, int]]:
     entry = segments[0].offset_index.upper_bound(found.position, size)

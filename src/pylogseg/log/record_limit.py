@@ -18,7 +18,7 @@ from pylogseg.format.records import REWRITE_LIMIT_BYTES
 NO_LIMIT_BYTES = 2**31 - 9
 
 
-def oversized(
+def describe_oversized(
     batches: BatchTable, buffer: Any, file_position: int, most_bytes: int, limit_bytes: int | None = None
 ) -> str | None:
     """Return what to say of the first record above the limit; None if there is none. Batches have to be readable.

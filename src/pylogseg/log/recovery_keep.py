@@ -15,7 +15,7 @@ import os
 from typing import Protocol
 
 from pylogseg.disk.outside import check_outside
-from pylogseg.env.beside import synced
+from pylogseg.env.beside import open_synced
 from pylogseg.env.filesystem import Readable
 from pylogseg.env.storage import Storage, make_folder
 from pylogseg.errors import RequestError, StorageError
@@ -88,7 +88,7 @@ class FolderKeeper:
 
     def _copy(self, file: Readable, start: int, end: int, folder: str, target: str) -> None:
         make_folder(self._storage, folder)
-        with synced(self._storage, f"{target}.part", target) as copy:
+        with open_synced(self._storage, f"{target}.part", target) as copy:
             for at in range(start, end, _CHUNK_BYTES):
                 copy.append(file.read(at, min(_CHUNK_BYTES, end - at)))
         self._storage.sync_folder(folder)

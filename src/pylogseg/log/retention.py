@@ -52,7 +52,7 @@ class OldestSegments:
 
     def delete(self, breached: Breached) -> int:
         """Delete segments while they are replicated and a rule says so; see `Log.delete_oldest`."""
-        return self._state.guarded(lambda: self._delete(breached))
+        return self._state.guard(lambda: self._delete(breached))
 
     def _delete(self, breached: Breached) -> int:
         state = self._state
@@ -82,7 +82,7 @@ class OldestSegments:
 
     def increment_log_start(self, offset: int) -> bool:
         """Delete the records below an offset; return whether the log's start moved."""
-        moved = self._state.guarded(lambda: self._increment_log_start(offset))
+        moved = self._state.guard(lambda: self._increment_log_start(offset))
         if moved:
             self._state.on_log_start()
         return moved

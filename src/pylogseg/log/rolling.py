@@ -26,7 +26,7 @@ class Roller:
                 raise ClosedError(f"{state.folder}: the log is closed")
             started = time.perf_counter()
             base = max(expected_next_offset, state.offsets.end.offset)
-            segment = state.guarded(lambda: self._roll(base))
+            segment = state.guard(lambda: self._roll(base))
             state.metrics.rolls += 1
             state.metrics.roll_seconds += time.perf_counter() - started
             return segment

@@ -94,7 +94,7 @@ def _check_offsets(records: RecordColumns, new: npt.NDArray[Any], path: str) -> 
         raise CorruptionError(path, int(new["position"][batch[at]]), reason, int(first[at]))
 
 
-def joined(parts: list[Filtered]) -> Filtered:
+def join_parts(parts: list[Filtered]) -> Filtered:
     if len(parts) == 1:
         return parts[0]
     rows = joined_rows([part.batches.rows for part in parts])

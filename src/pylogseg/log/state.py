@@ -116,7 +116,7 @@ class LogState:
         if self.failure is not None:
             self.raise_unusable()
 
-    def guarded(self, work: Callable[[], _Result]) -> _Result:
+    def guard(self, work: Callable[[], _Result]) -> _Result:
         """Run work on the disk; its first failure takes the log offline."""
         self.check_usable()
         try:

@@ -4,6 +4,6 @@ The module that a function lives in has another name than the function, since a 
 here. `pylogseg.offline.running` is what they have in common.
 """
 
-from pylogseg._lazy import offered
+from pylogseg._lazy import load_lazily
 
-__getattr__, __dir__, __all__ = offered(__name__)
+__getattr__, __dir__, __all__ = load_lazily(__name__)

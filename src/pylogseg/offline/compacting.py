@@ -10,7 +10,7 @@ import numpy as np
 from pylogseg.errors import CleaningAbortedError, RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.log.cleaner import Cleaner
-from pylogseg.log.cleaner_filter import decoded_parts
+from pylogseg.log.cleaner_filter import decode_each
 from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
@@ -96,7 +96,7 @@ def _refuse_without_keys(log: Log, limit_bytes: int) -> None:
         for window in segment.windows():
             data = ~window.batches.is_control
             where = window.buffer, window.file_position, segment.path
-            for _, records in decoded_parts(window.batches, data, *where, limit_bytes):
+            for _, records in decode_each(window.batches, data, *where, limit_bytes):
                 without = np.flatnonzero(records.key_size < 0)
                 if len(without):
                     raise RequestError(

@@ -13,8 +13,8 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, LOG_APPEND, Levels
 from pylogseg.format.codecs import CODECS
 from pylogseg.format.records import RecordColumns
-from pylogseg.log.cleaner_filter import decoded
-from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
+from pylogseg.log.cleaner_filter import decode_all
+from pylogseg.log.record_limit import NO_LIMIT_BYTES, describe_oversized
 from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble
 from pylogseg.walker.windows import Window
 
@@ -61,7 +61,7 @@ class Recoding:
         to_rewrite = self._to_rewrite(rows, path)
         mergeable = self._mergeable(rows)
         read = np.flatnonzero(to_rewrite | mergeable)
-        columns = decoded(rows[read], window.buffer, window.file_position, path, self.limit_bytes)
+        columns = decode_all(rows[read], window.buffer, window.file_position, path, self.limit_bytes)
         new = self._new_rows(rows[read])
         new["count"] = np.bincount(columns.batch, minlength=len(read))
         joins = mergeable[read[1:]] & mergeable[read[:-1]] & (np.diff(read) == 1)
@@ -72,7 +72,7 @@ class Recoding:
         fate[read[~stays]] = GOES
         limited = ~stays & ((rows.codec[read] != 0) | (new["attributes"] & CODEC_MASK != 0))
         where = window.buffer, window.file_position
-        too_large = oversized(rows[read[limited]], *where, self.record_limit, self.limit_bytes)
+        too_large = describe_oversized(rows[read[limited]], *where, self.record_limit, self.limit_bytes)
         if too_large is not None:
             raise InvalidRecordError(f"{path}: {too_large}")
         records = columns.take(~stays[columns.batch])

@@ -15,7 +15,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import Levels
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns, columns_of
 from pylogseg.format.scratch import COLUMN_NAMES
-from pylogseg.log.cleaner_filter import decoded
+from pylogseg.log.cleaner_filter import decode_all
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble
 from pylogseg.walker.gaps import Gap, GapKind
@@ -155,7 +155,7 @@ class Redaction:
     def count(self, window: Window, path: str) -> int:
         """Return the number of records that would change, and note the offsets that no batch will have."""
         rows = _data(window.batches)
-        columns = decoded(rows, window.buffer, window.file_position, path, self.limit_bytes)
+        columns = decode_all(rows, window.buffer, window.file_position, path, self.limit_bytes)
         gone, blanked = self._split(columns, rows)
         if gone.any():
             _, drops = self._fates(rows, columns, gone, blanked)
@@ -180,7 +180,7 @@ class Redaction:
     def apply(self, window: Window, path: str) -> Filtered:
         data = np.flatnonzero(~window.batches.is_control)
         rows = window.batches[data]
-        columns = decoded(rows, window.buffer, window.file_position, path, self.limit_bytes)
+        columns = decode_all(rows, window.buffer, window.file_position, path, self.limit_bytes)
         gone, blanked = self._split(columns, rows)
         hit, drops = self._fates(rows, columns, gone, blanked)
         left = np.bincount(columns.batch[~gone], minlength=len(rows))

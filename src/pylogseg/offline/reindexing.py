@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pylogseg.env.beside import synced
+from pylogseg.env.beside import open_synced
 from pylogseg.env.environment import Environment
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
@@ -190,7 +190,7 @@ class _Reindexing:
         if parse_file_name(name).kind is FileKind.LEADER_EPOCHS:
             self._storage.write_whole(path, data)
             return
-        with synced(self._storage, path + _WRITING, path) as file:
+        with open_synced(self._storage, path + _WRITING, path) as file:
             file.append(data)
 
     def _row(self, name: str, action: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pylogseg.format.codec_error import ArenaFullError
 from pylogseg.format.records import runs
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.segment_rewrite import Filtered, joined, rewrite, whole_windows
+from pylogseg.log.segment_rewrite import Filtered, join_parts, rewrite, whole_windows
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.walker.windows import Window
 
@@ -94,7 +94,7 @@ def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callab
     return rewrite(
         log,
         [segment],
-        lambda source, writer: (joined(_by_parts(applied, window)) for window in whole_windows(source, crc=True)),
+        lambda source, writer: (join_parts(_by_parts(applied, window)) for window in whole_windows(source, crc=True)),
         most_bytes=max(log.config.segment_bytes, segment.size),
         keeps_aborted=True,
     )

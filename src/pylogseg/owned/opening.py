@@ -111,7 +111,7 @@ def open_log(
         check_keep_folder(os.fspath(keep), parent)
         keeper = FolderKeeper(storage, os.path.abspath(keep) if isinstance(storage, LocalStorage) else os.fspath(keep))
     owner = Owner(leader_epoch, topic_id, producer_id_expiration_ms, keeper)
-    directory = LogDirectory.shared(storage, parent)
+    directory = LogDirectory.open_shared(storage, parent)
     return open_in(directory, name, config, SystemClock() if clock is None else clock, scheduler, owner)
 
 

@@ -136,7 +136,7 @@ class _IndexedAborts:
     def __init__(self) -> None:
         self.segments: list[LogSegment] = []  #: From the first one on that can hold such a batch.
 
-    def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], None]:
+    def mask_committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], None]:
         kept = np.ones(len(rows), np.bool_)
         data = np.flatnonzero(rows.is_transactional & ~rows.is_control)
         if len(data):

@@ -88,7 +88,7 @@ def header_chunks(
     if not state.reading.control:
         rows = rows[~rows.is_control]
     if transactions is not None and len(rows):
-        rows = rows[transactions.committed(rows, segment)[0]]
+        rows = rows[transactions.mask_committed(rows, segment)[0]]
     if with_offsets and not (rows.count == rows.last_offset - rows.base_offset + 1).all():
         return None
     return _chunks(rows, segment)

@@ -353,7 +353,7 @@ class PartitionReader:
             mask &= self._state.batches(rows)
         undecided = False
         if self._transactions is not None:
-            kept, last_stable_offset = self._transactions.committed(rows, segment)
+            kept, last_stable_offset = self._transactions.mask_committed(rows, segment)
             mask &= kept
             if last_stable_offset is not None and len(rows) and rows.last_offset[-1] >= last_stable_offset:
                 mask &= rows.base_offset < last_stable_offset

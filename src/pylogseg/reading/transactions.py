@@ -50,9 +50,9 @@ _NEVER = 2**63
 
 
 class TxnIndexView(Protocol):
-    """An object that knows the outcomes of transactions; see `Transactions.committed`."""
+    """An object that knows the outcomes of transactions; see `Transactions.mask_committed`."""
 
-    def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]: ...
+    def mask_committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]: ...
 
 
 class _Indexed(NamedTuple):
@@ -104,7 +104,7 @@ class Transactions:
             if isinstance(segment.files, LocalFiles) and not segment.is_last
         }
 
-    def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]:
+    def mask_committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]:
         """Return a mask of batches that are not part of an aborted transaction, and the last stable offset.
 
         Markers are kept; the caller leaves out control records. The offset, the reader's end, is None before the first

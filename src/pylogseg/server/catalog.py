@@ -23,9 +23,9 @@ from pylogseg.disk.folders import readable_topic_id
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.env.garbage import uncollected
+from pylogseg.env.garbage import pause_collection
 from pylogseg.env.locks import check_unlocked
-from pylogseg.env.remote import RemoteFiles, shown
+from pylogseg.env.remote import RemoteFiles, display_path
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.files.checkpoint import parse_leader_epochs
@@ -128,9 +128,9 @@ class ServedPartition:
 
     def __init__(self, found: Partition, logs: LogOpener, *, epoch: int | None = None) -> None:
         self.topic, self.number, self.found = found.topic, found.partition, found
-        self.folder = shown(found.files, found.path)
+        self.folder = display_path(found.files, found.path)
         parent, self.name = found.files.split(found.path)
-        self.log_dir = shown(found.files, parent)
+        self.log_dir = display_path(found.files, parent)
         #: Set when it has grown.
         self.watchers: set[threading.Event] = set()
         self._logs, self._error = logs, found.error
@@ -287,8 +287,8 @@ class Catalog:
         if view.end_open_transactions:
             self.notes.append("transactions that were open when the copy was made count as aborted")
         live = [part for part in disk.partitions if part.is_live and part.topic and part.topic != METADATA_TOPIC]
-        self._files = {shown(log_dir.files, log_dir.path): log_dir for log_dir in disk.log_dirs}
-        with uncollected():
+        self._files = {display_path(log_dir.files, log_dir.path): log_dir for log_dir in disk.log_dirs}
+        with pause_collection():
             self.show(self._topics(_chosen(live, choice)))
         ids = [self.identity(path) for path in self.log_dirs]
         self.node_id = next((owner.node_id for owner in ids if owner.node_id is not None), 1)
@@ -416,7 +416,7 @@ class Catalog:
         if len(copies) == 1:
             return copies[0]
         name = f"{copies[0].topic}-{copies[0].partition}"
-        brokers = [self.identity(shown(copy.files, copy.files.split(copy.path)[0])) for copy in copies]
+        brokers = [self.identity(display_path(copy.files, copy.files.split(copy.path)[0])) for copy in copies]
         if len(set(brokers)) < len(brokers):
             raise RequestError(
                 f"{name} lies in {' and in '.join(copy.path for copy in copies)}, which one broker cannot have: did a "

@@ -7,7 +7,7 @@ from pylogseg.disk.tier.files import TierFiles
 from pylogseg.disk.tier.tier_storage import mounted, mounted_path
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.env.handles import Handles
-from pylogseg.env.listed_storage import ListedStorage, rooted
+from pylogseg.env.listed_storage import ListedStorage, add_root
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.env.window_cache import WindowCache
@@ -17,7 +17,7 @@ def place(files: FileSystem, path: str) -> str:
     """Return the path of a file or folder in the storage that a log is opened over."""
     if isinstance(files, TierFiles):
         return mounted_path(files, path)
-    return rooted(path) if isinstance(files, RemoteFiles) else path
+    return add_root(path) if isinstance(files, RemoteFiles) else path
 
 
 class Sources:

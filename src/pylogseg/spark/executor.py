@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from pylogseg.env.executor import UNSAID, Advance, Emit, Threads, Workload
-from pylogseg.env.shared import check_marks, marked
+from pylogseg.env.shared import check_marks, mark_folders
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.spark import _compat
 from pylogseg.spark.following import choose_bar, follow_job
@@ -210,7 +210,7 @@ def _try_item(function: Callable[[T, Advance], R], item: T) -> R | _Failed:
 @contextlib.contextmanager
 def _check_marks(function: Callable[..., R], load: Workload) -> Iterator[Callable[..., R]]:
     """Yield a function that first looks for the marks of the folders to which it writes."""
-    with marked(load.folders) as marks:
+    with mark_folders(load.folders) as marks:
         yield functools.partial(_run_on_shared, function, marks) if marks else function
 
 

@@ -80,7 +80,7 @@ class DiskState:
         elif operation.kind == "write":
             write_into(self.files[operation.node], operation.position, operation.data)
         elif operation.kind == "size":
-            self.files[operation.node] = resized(self.files[operation.node], operation.position)
+            self.files[operation.node] = resize_content(self.files[operation.node], operation.position)
         for change in operation.changes:
             self.rename(change)
 
@@ -134,6 +134,6 @@ def write_into(content: bytearray, position: int, data: bytes) -> None:
     content[position : position + len(data)] = data
 
 
-def resized(content: bytearray, size: int) -> bytearray:
+def resize_content(content: bytearray, size: int) -> bytearray:
     """Return new content, cut or extended by zeros; views of the old one stay as they are."""
     return content[:size] + bytes(max(0, size - len(content)))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pylogseg.disk.outside import STAGING_TOPIC
-from pylogseg.env.beside import scratch_folder, unfinished, was_left
+from pylogseg.env.beside import make_temporary_name, scratch_folder, was_left
 from pylogseg.env.shared import check_written, not_shared
 from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
@@ -83,7 +83,7 @@ class Staging:
     @contextlib.contextmanager
     def mark_process(self) -> Iterator[None]:
         """Leave a name in the folder that tells of which process it is: when that died, the next run removes it."""
-        with scratch_folder(Path(self.folder, unfinished())):
+        with scratch_folder(Path(self.folder, make_temporary_name())):
             yield
 
     def begin(self) -> None:

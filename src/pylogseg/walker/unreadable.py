@@ -50,7 +50,7 @@ class Patched:
                 return self._view.read(position, size)
             except StorageError as error:
                 self._note(error)
-        return self._patched(position, size)
+        return self._read_patched(position, size)
 
     def read_into(self, position: int, memory: memoryview) -> int:
         assert self._into is not None
@@ -59,7 +59,7 @@ class Patched:
                 return int(self._into(position, memory))
             except StorageError as error:
                 self._note(error)
-        data = self._patched(position, len(memory))
+        data = self._read_patched(position, len(memory))
         memory[: len(data)] = data
         return len(data)
 
@@ -74,7 +74,7 @@ class Patched:
     def _touches(self, start: int, end: int) -> bool:
         return bool(self.lost) and any(first < end and start < last for first, last in self.lost)
 
-    def _patched(self, position: int, size: int) -> bytearray:
+    def _read_patched(self, position: int, size: int) -> bytearray:
         data = bytearray(max(0, min(size, self.size - position)))
         self._fill(data, position, position, position + len(data), _PIECE_BYTES)
         return data
@@ -93,7 +93,7 @@ class Patched:
                     data[start - origin : stop - origin] = self._view.read(start, stop - start)
                 except StorageError as error:
                     self._note(error)
-                    lost = self._known(start, stop)
+                    lost = self._first_lost(start, stop)
                     if lost is not None:
                         self._fill(data, origin, start, lost[0], step)
                         self._lose(*lost)
@@ -114,7 +114,7 @@ class Patched:
             start = max(start, last)
         return [*ranges, (start, end)] if start < end else ranges
 
-    def _known(self, start: int, end: int) -> tuple[int, int] | None:
+    def _first_lost(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first lost range that a view of several pieces knows; pages are tried where it knows none.
 
         Such a view has a method `lost_range`, which says where its first unreadable piece of a range begins and ends.
@@ -129,7 +129,7 @@ class Patched:
             start = self.lost.pop()[0]
         self.lost.append((start, end))
 
-    def touched(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
+    def mask_touched(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
         """Return a mask of the batches that have unreadable bytes."""
         start = rows.position
         end = start + rows.size
@@ -138,7 +138,7 @@ class Patched:
             touched |= (start < last) & (end > first)
         return touched
 
-    def explained(self, gap: Gap) -> Gap:
+    def explain(self, gap: Gap) -> Gap:
         """Return the gap; as UNREADABLE if it has unreadable bytes."""
         inside = [(a, b) for a, b in self.lost if a < gap.end_position and gap.position < b]
         if not inside:

@@ -134,7 +134,7 @@ def walk(
         if not len(buffer):  # cut off while we read it
             return
         if patched.lost:
-            batches.rows["verdict"][patched.touched(batches)] = _CRC_BAD
+            batches.rows["verdict"][patched.mask_touched(batches)] = _CRC_BAD
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
         most = COPIED_WINDOW_BYTES
         if is_compressed:
@@ -158,14 +158,14 @@ def walk(
         items = list(_good_ranges(view, batches, bad, buffer, position, end, reached))
         if is_last and isinstance(items[0] if items else None, Gap) and _has_changed(view, position, buffer, position):
             continue
-        yield from (patched.explained(item) if isinstance(item, Gap) else item for item in items)
+        yield from (patched.explain(item) if isinstance(item, Gap) else item for item in items)
         for item in items:
             if isinstance(item, Window):  # offsets in a damaged batch are not trusted
                 reached = reached.after(item.batches)
         file_position, position = position, stop
         if whole:
             continue
-        gap = patched.explained(_gap(view, search, ending, position, end, reached, is_last))
+        gap = patched.explain(_gap(view, search, ending, position, end, reached, is_last))
         if is_last and gap.is_damage and _has_changed(view, position, buffer, file_position):
             continue
         yield gap

@@ -74,7 +74,7 @@ def write_cluster(
     """Write all folders, and give them their names when all are complete."""
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            stack.enter_context(folder.locked())
+            stack.enter_context(folder.lock())
         shared = storage.join(folders[0].beside, _ALL)
         storage.make_folder(shared)
         result = restore(url, shared, on_bytes=advance, **options)

@@ -96,7 +96,7 @@ def decode_message(message: Message, version: int, data: bytes, at: int = 0) -> 
         If the table has no such version.
     """
     try:
-        return plan_of(message.name, version, FILES).read(data, at, unbounded)
+        return plan_of(message.name, version, FILES).read(data, at, allow_any_length)
     except ValueError as error:  # also of a varint
         raise MalformedError(str(error)) from None
 
@@ -114,7 +114,7 @@ def encode_message(message: Message, version: int, fields: dict[str, Any]) -> by
     return b"".join(out)
 
 
-def unbounded(items: int) -> None:
+def allow_any_length(items: int) -> None:
     """Allow lists of any length that the bytes have."""
 
 
@@ -235,7 +235,7 @@ class MessagePlan:
 
     def _struct_reader(self, fields: tuple[MessageField, ...]) -> Read:
         runs: dict[int, list[MessageField]] = {}
-        names: dict[str, Any] = {"faults": (struct.error, ValueError), "malformed": _malformed, "runs": runs}
+        names: dict[str, Any] = {"faults": (struct.error, ValueError), "malformed": _explain_malformed, "runs": runs}
         # Lists and dictionaries of a default are made by each call: who gets them may change them.
         values = {field.name: repr(default_of(field, self._policy)) for field in fields}
         lines = ["try:"]
@@ -476,7 +476,7 @@ class MessagePlan:
 # ---- decode ----
 
 
-def _malformed(error: Exception, run: list[MessageField], left: int) -> MalformedError:
+def _explain_malformed(error: Exception, run: list[MessageField], left: int) -> MalformedError:
     """Say in which of some fields, one behind the other, the bytes are wrong."""
     if isinstance(error, struct.error):  # a layout does not say which
         while WIDTHS[run[0].type] <= left:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pylogseg import _codec
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.messages.codec import MalformedError, decode_message, encode_message
-from pylogseg.format.messages.schema import Message, message, numbered
+from pylogseg.format.messages.schema import Message, by_number, message
 from pylogseg.format.names import METADATA_TOPIC
 
 #: Topics by the part of Kafka that writes them.
@@ -52,7 +52,7 @@ def _corrupt(error: Exception, what: str, data: bytes, path: str, offset: int | 
     return CorruptionError(path, 0, f"{what} of {len(data)} bytes: {error}", offset)
 
 
-def _decoded(kind: Message | None, number: int, version: int, data: bytes, at: int) -> Part:
+def _decode(kind: Message | None, number: int, version: int, data: bytes, at: int) -> Part:
     if kind is None or not kind.versions.has(version):
         return Part(kind, number, version, None, data[at:])
     fields, end = decode_message(kind, version, data, at)
@@ -83,14 +83,14 @@ def decode_coordinator(
     home = HOMES[topic]
     try:
         number = _int16(key)
-        first = _decoded(numbered(home, "coordinator-key").get(number), number, 0, key, 2)
+        first = _decode(by_number(home, "coordinator-key").get(number), number, 0, key, 2)
     except MalformedError as error:
         raise _corrupt(error, "key", key, path, offset) from None
     if value is None:
-        return first, Part(numbered(home, "coordinator-value").get(number), number, -1, None)
+        return first, Part(by_number(home, "coordinator-value").get(number), number, -1, None)
     try:
         version = _int16(value)
-        return first, _decoded(numbered(home, "coordinator-value").get(number), number, version, value, 2)
+        return first, _decode(by_number(home, "coordinator-value").get(number), number, version, value, 2)
     except MalformedError as error:
         raise _corrupt(error, "value", value, path, offset) from None
 
@@ -109,8 +109,8 @@ def decode_framed(topic: str, value: bytes, path: str = "<record>", offset: int 
             raise MalformedError(f"frame version {frame} is not {_FRAME_VERSION}")
         number, at = _codec.decode_uvarint(value, at)
         version, at = _codec.decode_uvarint(value, at)
-        kind = numbered(HOMES[topic], "metadata").get(number)
-        return _decoded(kind, number, version, value, at)
+        kind = by_number(HOMES[topic], "metadata").get(number)
+        return _decode(kind, number, version, value, at)
     except ValueError as error:
         raise _corrupt(error, "metadata record", value, path, offset) from None
 

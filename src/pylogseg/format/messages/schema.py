@@ -204,7 +204,7 @@ def message(name: str) -> Message:
 
 
 @functools.cache
-def numbered(home: str, kind: str) -> dict[int, Message]:
+def by_number(home: str, kind: str) -> dict[int, Message]:
     """Messages of a home and kind by their numbers."""
     return {
         entry.number: entry

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pylogseg.format.messages.codec import Data, MessagePlan, Policy, Spend, plan_of, unbounded
-from pylogseg.format.messages.schema import Message, Versions, field_of, numbered
+from pylogseg.format.messages.codec import Data, MessagePlan, Policy, Spend, allow_any_length, plan_of
+from pylogseg.format.messages.schema import Message, Versions, by_number, field_of
 
 Values = dict[str, Any]
 
@@ -50,12 +50,12 @@ class Header(NamedTuple):
 
 
 def request_of(key: int) -> Message | None:
-    return numbered("clients", "request").get(key)
+    return by_number("clients", "request").get(key)
 
 
 def response_of(key: int) -> Message:
     """Return the response of a key that has a request."""
-    return numbered("clients", "response")[key]
+    return by_number("clients", "response")[key]
 
 
 def read_header(data: Data) -> Header:
@@ -68,13 +68,13 @@ def read_header(data: Data) -> Header:
         key, version = _KEY.unpack_from(data)
         of = request_of(key)
         schema = of if of is not None and of.versions.has(version) else None
-        values, end = _HEADERS[schema is not None and schema.flexible.has(version)].read(data, 0, unbounded)
+        values, end = _HEADERS[schema is not None and schema.flexible.has(version)].read(data, 0, allow_any_length)
     except (struct.error, ValueError) as error:
         raise MalformedRequest(f"a header in {len(data)} bytes: {error}") from None
     return Header(key, version, values["correlationId"], values["clientId"], -1 if schema is None else end)
 
 
-def decode(of: Message, version: int, data: Data, at: int = 0, spend: Spend = unbounded) -> tuple[Values, int]:
+def decode(of: Message, version: int, data: Data, at: int = 0, spend: Spend = allow_any_length) -> tuple[Values, int]:
     """Decode a request or response; returns its fields and where they end. Bytes behind them are ignored, as in Kafka.
 
     `spend` counts the items of a list before they are made, and may raise. MalformedRequest if the
@@ -94,7 +94,7 @@ def answer(key: int, version: int, correlation: int, values: Values) -> list[Any
     if of.flexible.has(version) and key != API_VERSIONS:
         parts.append(b"\0")
     plan_of(of.name, version, CLIENTS).write(values, parts)
-    return framed(parts)
+    return frame_parts(parts)
 
 
 def request(key: int, version: int, correlation: int, client: str | None, values: Values) -> bytes:
@@ -106,10 +106,10 @@ def request(key: int, version: int, correlation: int, client: str | None, values
         dict(zip(_HEADER, (key, version, correlation, client), strict=True)), parts
     )
     plan_of(of.name, version, CLIENTS).write(values, parts)
-    return b"".join(framed(parts))
+    return b"".join(frame_parts(parts))
 
 
-def framed(parts: Iterable[Any]) -> list[Any]:
+def frame_parts(parts: Iterable[Any]) -> list[Any]:
     """Put the size of a frame in front of its parts, and join neighbours that are bytes."""
     joined: list[Any] = []
     run: list[bytes] = [b""]

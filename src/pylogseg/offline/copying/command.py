@@ -169,7 +169,7 @@ def _run_all(jobs: Sequence[_Copy], threads: int, on_bytes: Callable[[int], None
         going: Sequence[_Copy] = jobs
         try:
             for step in (
-                lambda job: (locks.enter_context(job.new.locked()), job.begin(threads, on_bytes)),
+                lambda job: (locks.enter_context(job.new.lock()), job.begin(threads, on_bytes)),
                 lambda job: job.copy_coordinators(threads, on_bytes),
             ):
                 going = [job for job in going if _succeeds(job, step, failed)]

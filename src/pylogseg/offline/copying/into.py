@@ -26,7 +26,7 @@ class Destination(NewFolder):
         """
         storage = self._storage
         _check_unlocked(storage, place.parent)
-        with self.locked():
+        with self.lock():
             for name in names:
                 copy_folder(storage, storage.join(place.parent, name), storage.join(self.beside, name), on_bytes)
             if place.log_dir is not None:

@@ -336,7 +336,7 @@ class _Merge:
             return result
         made = self._storage.join(target.beside, "log")
         try:
-            with target.locked():
+            with target.lock():
                 self._make(made, target, jobs, on_bytes)
             if any(each.state == "done" for each in result):
                 target.finish(made)

@@ -297,7 +297,7 @@ class _Repairer:
         part = self._part
         if part.directory is None:
             return 0
-        return max((offset for kind, offset in part.directory.noted(part.name).items() if kind in _REACHED), default=0)
+        return max((at for kind, at in part.directory.offsets_of(part.name).items() if kind in _REACHED), default=0)
 
     def _ask_other(self, found: list[tuple[Gap, int | None]]) -> None:
         """Find out what the other replica can give for gaps, each with the offset that its segment ends at."""

@@ -104,7 +104,7 @@ class OtherReplica:
     def __init__(self, part: OfflinePartition, directory: LogDirectory, other: ReplicaScan, storage: Storage) -> None:
         self._storage, self._other = storage, other
         key = partition_of(part.name)
-        noted = {kind: {key: offset} for kind, offset in directory.noted(part.name).items()}
+        noted = {kind: {key: offset} for kind, offset in directory.offsets_of(part.name).items()}
         above = part.storage.split(part.folder)[0]
         own = scan_replica(part.storage, above, part.name, noted, lambda size: part.advance(0))
         self.folder = self._other.folder

@@ -28,7 +28,7 @@ def write_folders(plan: RescuePlan, storage: Storage, advance: _Advance, before:
     try:
         with contextlib.ExitStack() as stack:
             for folder, controller in zip(folders, plan.controllers, strict=True):
-                stack.enter_context(folder.locked())
+                stack.enter_context(folder.lock())
                 _write(storage, folder.beside, controller, advance)
                 _check_written(plan, controller, folder.beside)
             check_unchanged(plan.best, _again(plan.best))
@@ -93,7 +93,7 @@ def write_in_place(plan: RescuePlan, storage: Storage, keep: str, advance: _Adva
 def _keep(storage: Storage, best: MetadataCopy, keep: str, advance: _Advance) -> None:
     folder = NewFolder(storage, keep)
     try:
-        with folder.locked():
+        with folder.lock():
             copy_folder(storage, best.folder, storage.join(folder.beside, FOLDER), advance)
             meta = storage.join(best.path, FileKind.META_PROPERTIES.value)
             storage.write_synced(storage.join(folder.beside, FileKind.META_PROPERTIES.value), storage.read_all(meta))

@@ -61,7 +61,7 @@ class Directories:
         try:
             if self._storage.exists(path):
                 self._storage.list_folder(path)  # fails if it is not a folder, before the lock is taken
-            directory = LogDirectory.shared(self._storage, path)
+            directory = LogDirectory.open_shared(self._storage, path)
         except StorageError as error:
             if error.operation == "lock":
                 raise

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
-from pylogseg.env.garbage import uncollected
+from pylogseg.env.garbage import pause_collection
 from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
@@ -87,7 +87,7 @@ class OpenLogs:
         if is_clean and is_local and _has_lock():  # the work holds it, so more threads would only wait for it
             threads = min(threads, _CLEAN_THREADS)
         loading = Loading(work, self._load_one, self._path_of if is_local else None)
-        with uncollected() if is_clean else contextlib.nullcontext():
+        with pause_collection() if is_clean else contextlib.nullcontext():
             loading.run(threads)
         if not self.directories.online:
             reasons = "; ".join(self.directories.failed.values())
@@ -115,7 +115,7 @@ class OpenLogs:
         folder = parse_partition_folder(name)
         assert folder is not None
         log = open_in(
-            LogDirectory.shared(self._storage, directory.path),
+            LogDirectory.open_shared(self._storage, directory.path),
             name,
             self._config_of(folder.topic),
             self._clock,

@@ -14,7 +14,7 @@ from pylogseg.disk.disk import Disk
 from pylogseg.format.messages.codec import MalformedError, decode_message
 from pylogseg.format.messages.framing import HOMES
 from pylogseg.format.messages.program import decode_columns, heads
-from pylogseg.format.messages.schema import message, numbered
+from pylogseg.format.messages.schema import by_number, message
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import Chunk
 from pylogseg.values.internal.cut_off import CutOff
@@ -96,7 +96,7 @@ class _Tombstones:
 
     def _note(self, columns: RecordColumns) -> None:
         number = heads(columns.key_place, columns.key_size, columns.sources, framed=False).number
-        for kind, of in numbered(HOMES[TOPIC], "coordinator-key").items():
+        for kind, of in by_number(HOMES[TOPIC], "coordinator-key").items():
             rows = np.flatnonzero(number == kind)
             if not len(rows) or kind not in (_LEGACY_OFFSET, _OFFSET, _CLASSIC, *_EPOCHS):
                 continue

@@ -23,7 +23,7 @@ from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import decode_control
 from pylogseg.format.messages.framing import Part, decode_framed
 from pylogseg.format.messages.program import Decoded, Heads, decode_columns, heads, rows_of
-from pylogseg.format.messages.schema import Message, numbered
+from pylogseg.format.messages.schema import Message, by_number
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.log_reader import ReadScope
@@ -207,7 +207,7 @@ class Image:
         control = columns.batches.is_control[columns.batch]
         head = heads(columns.value_place, columns.value_size, columns.sources, framed=True)
         number = np.where(control, -1, head.number)
-        types = numbered("metadata", "metadata")
+        types = by_number("metadata", "metadata")
         in_bulk = self._pending is None and not any(
             types[n].name in _IN_ORDER for n in np.unique(number).tolist() if n in types
         )
@@ -269,7 +269,7 @@ class Image:
 
     def unread(self, names: Iterable[str] = ()) -> dict[str, int]:
         """Records that were left out, and how often: of some messages, or of all, that a newer Kafka wrote."""
-        types, wanted, unread = numbered("metadata", "metadata"), set(names), {}
+        types, wanted, unread = by_number("metadata", "metadata"), set(names), {}
         for (number, version), count in sorted(self.unknown.items()):
             name = types[number].name if number in types else f"type {number}"
             if not wanted or name in wanted:

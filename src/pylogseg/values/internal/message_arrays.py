@@ -14,7 +14,7 @@ import pyarrow as pa
 from pylogseg._native import _messages
 from pylogseg.format.messages.framing import HOMES
 from pylogseg.format.messages.program import Column, Decoded, Heads, decode_columns, heads, program_of
-from pylogseg.format.messages.schema import Message, message, numbered
+from pylogseg.format.messages.schema import Message, by_number, message
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
 from pylogseg.reading.partition import Chunk
 
@@ -175,7 +175,7 @@ def typed_records(topic: str, chunks: Iterable[Chunk]) -> TypedRecords:
     """Decode records of a coordinator's topic into a table for each type; tombstones are left out."""
     parts: dict[int, list[pa.Table]] = {}
     records = TypedRecords({}, Counter(), {})
-    keys, values = (numbered(HOMES[topic], f"coordinator-{what}") for what in ("key", "value"))
+    keys, values = (by_number(HOMES[topic], f"coordinator-{what}") for what in ("key", "value"))
     for chunk in chunks:
         columns = chunk.columns
         if columns.tally().null_values:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pylogseg.format.messages.framing import HOMES
 from pylogseg.format.messages.program import Decoded, decode_columns, heads
-from pylogseg.format.messages.schema import WIDTHS, Message, MessageField, numbered
+from pylogseg.format.messages.schema import WIDTHS, Message, MessageField, by_number
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import Texts
 from pylogseg.values.internal.message_arrays import message_arrays
@@ -36,7 +36,7 @@ class CoordinatorTexts(NamedTuple):
 
 def coordinator_texts(topic: str, columns: RecordColumns) -> CoordinatorTexts:
     """Return key and value of each record as Kafka's dump has them."""
-    keys, values = (numbered(HOMES[topic], f"coordinator-{what}") for what in ("key", "value"))
+    keys, values = (by_number(HOMES[topic], f"coordinator-{what}") for what in ("key", "value"))
     number = heads(columns.key_place, columns.key_size, columns.sources, framed=False).number
     version = heads(columns.value_place, columns.value_size, columns.sources, framed=False).number
     kinds = (number.astype(np.int64) << 32) | (version.astype(np.int64) & 0xFFFFFFFF)

@@ -19,7 +19,7 @@ from pylogseg.format import bounded_json
 from pylogseg.format.messages.connect import LOOKED_AT, key_parts, kind_of
 from pylogseg.format.messages.framing import COORDINATOR_TOPICS, HOMES
 from pylogseg.format.messages.program import Heads, decode_columns, heads
-from pylogseg.format.messages.schema import Message, numbered
+from pylogseg.format.messages.schema import Message, by_number
 from pylogseg.format.messages.secrets import CONFIG, MASK, SCRAM, SCRAM_SECRETS, is_secret, is_secret_of_connector
 from pylogseg.values.forms import Form, in_form, with_type
 from pylogseg.values.internal.message_arrays import message_arrays, message_type, spans
@@ -36,7 +36,7 @@ class MessageColumn:
         self._made = (topic, which, show_secrets, counts_rest, form)
         self._is_framed = topic not in COORDINATOR_TOPICS
         self._is_key, self._show_secrets, self._counts_rest = which == "key", show_secrets, counts_rest
-        self._messages = numbered(HOMES[topic], "metadata" if self._is_framed else f"coordinator-{which}")
+        self._messages = by_number(HOMES[topic], "metadata" if self._is_framed else f"coordinator-{which}")
         self.needs = () if self._is_framed or self._is_key else ("key",)
         self._heads = [pa.field("type", pa.string())] if self._is_framed or self._is_key else []
         self._heads += [] if self._is_key else [pa.field("version", pa.int16())]
