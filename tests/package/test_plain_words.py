@@ -14,7 +14,7 @@ CEILINGS: dict[Callable[[], Sized], int] = {
     words.inverted: 0,
     words.doubly_relative: 257,
     words.agentless: 162,
-    words.vague_locals: 324,
+    words.vague_locals: 326,
     words.participle_functions: 178,
     words.repeated_names: 131,
 }
