@@ -143,7 +143,7 @@ class DrillResult(Outcome):
     @property
     def all_problems(self) -> list[str]:
         """Those of the archive, then those of the brokers."""
-        return [*self.problems, *(f"{each.broker}: {text}" for each in self.brokers for text in each.problems)]
+        return [*self.problems, *(f"{run.broker}: {text}" for run in self.brokers for text in run.problems)]
 
     @property
     def exit_code(self) -> int:
@@ -181,7 +181,7 @@ class DrillResult(Outcome):
     @property
     def not_run(self) -> list[str]:
         """Which brokers were not tried to the end, and why."""
-        return [f"{each.broker} {each.version}: {each.not_run}" for each in self.brokers if each.not_run]
+        return [f"{run.broker} {run.version}: {run.not_run}" for run in self.brokers if run.not_run]
 
     @property
     def verdict(self) -> str:
@@ -189,7 +189,7 @@ class DrillResult(Outcome):
         if self.all_problems:
             count = len(self.all_problems)
             return f"{count:,} {'difference' if count == 1 else 'differences'}"
-        if not any(each.partitions for each in self.brokers):
+        if not any(run.partitions for run in self.brokers):
             return "not run" if self.not_run else "nothing could be compared"
         if self.not_run:
             return "all that was compared is as it was at the point; a broker was not run"
@@ -502,7 +502,7 @@ def _kafkas(
 def _compare_restored(
     broker: BrokerEvidence, restored: Result, wanted: list[ArchivedPartition], target: str
 ) -> list[str]:
-    """Compare what the restore says, and what it has written of topics; return what the point does not have."""
+    """Compare the result of the restore, and the topics it wrote; return the gaps of the point."""
     names = {each.name for each in wanted}
     undone = [(each.name, f"{each.name}: {each.reason or each.state}") for each in restored if each.not_done]
     broker.problems += [text for name, text in undone if name in names]

@@ -67,7 +67,7 @@ class StartedKafka(NamedTuple):
         with open(self.log, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
         own = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in names) or "(?!)")
-        loaded = {found[1]: int(found[2]) for line in lines if (found := _LOADED.search(line))}
+        loaded = {match[1]: int(match[2]) for line in lines if (match := _LOADED.search(line))}
         said = [line for line in lines if _RECOVERY.search(line) or (_COMPLAINTS.search(line) and own.search(line))]
         return [line for line in said if not ((of := _NOT_LOADED.search(line)) and loaded.get(of[1], -1) > int(of[2]))]
 
