@@ -92,7 +92,7 @@ def kept(path: Path, copied: Offsets | None = None) -> GroupCoordinator:
 
 def commits_of(path: Path) -> Offsets:
     groups = kept(path)
-    found = {group: groups.committed(group) for group in sorted(each.name for each in groups.groups())}
+    found = {group: groups.fetch_offsets(group) for group in sorted(each.name for each in groups.groups())}
     groups.close()
     return found
 
