@@ -309,11 +309,16 @@ class FromTier(RestoreSource):
         for other in part.others:
             name = other.name
             if name.kind is FileKind.PRODUCER_SNAPSHOT and name.is_live and (name.offset or 0) <= end:
+                error: PylogsegError | None
                 try:
                     data = files.read_all(other.path)
-                except PylogsegError:  # a broker makes it anew, as one that says nothing
-                    continue
-                copy_snapshot(data, other.path, self._storage, os.path.join(folder, files.split(other.path)[1]))
+                except PylogsegError as unread:
+                    error = unread
+                else:
+                    target = os.path.join(folder, files.split(other.path)[1])
+                    error = copy_snapshot(data, other.path, self._storage, target)
+                if error is not None:
+                    self._results[part.name].notes.append(f"{error}; a broker does without it")
         for other in part.others:
             if other.name.kind is FileKind.LEADER_EPOCHS and other.name.is_live:
                 try:
