@@ -223,8 +223,8 @@ def drill(
     folder : path, optional
         Where copies are made, one at a time, each as large as the point; by default the system's temporary folder.
     cluster : bool
-        Try also what `restore_cluster` makes, with the Kafka of `kafka_home`: a controller of its own, and one broker
-        that takes over the partitions of all.
+        Try the folders of `restore_cluster` too, with the Kafka of `kafka_home`: a controller, and one broker that
+        takes over all partitions.
     storage_options : mapping, optional
         Options of fsspec, and ``tier_keys``.
     jobs : int or None
@@ -370,8 +370,8 @@ def _restored(
 
     def work(broker: BrokerEvidence, above: str) -> None:
         target, beside = os.path.join(above, "data"), os.path.join(above, "broker")
-        for made in (target, beside):
-            os.mkdir(made)
+        for path in (target, beside):
+            os.mkdir(path)
         started = time.monotonic()
         restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
         broker.restore_s = round(time.monotonic() - started, 3)
@@ -414,10 +414,10 @@ def _try_cluster(
     started = time.monotonic()
     restored = trial.restore(**how)
     broker.restore_s = round(time.monotonic() - started, 3)
-    result.not_checked += [each for each in restored.doubts if each not in result.not_checked]
+    result.not_checked += [doubt for doubt in restored.doubts if doubt not in result.not_checked]
     undone = [part for part in restored.result if part.not_done]
     broker.problems += [f"{part.name}: {part.reason or part.state}" for part in undone]
-    places = [(each.topic, each.partition) for each in wanted]
+    places = [(part.topic, part.partition) for part in wanted]
     transactions = TransactionTrial.read(trial.log_dir, places)
     consume = _consumer(result, broker, wanted, offsets, transactions)
     with trial.run(restored) as kafka:

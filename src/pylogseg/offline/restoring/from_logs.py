@@ -260,7 +260,7 @@ def _partition_name(place: Target, name: str, cluster_metadata: str | None) -> s
         metadata = find_metadata([place.parent], cluster_metadata)
         topic_id = topic_id_of(LocalStorage(), os.path.join(place.parent, name))
         ids = {} if metadata is None else ClusterMetadata.read(metadata).topic_ids
-        topic = next((topic for topic, known in ids.items() if known == topic_id), "")
+        topic = next((topic for topic, number in ids.items() if number == topic_id), "")
         if not topic:
             raise RequestError(
                 f"{name}: the name of its topic is cut off, and no metadata of the cluster has its topic id, "
