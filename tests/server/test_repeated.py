@@ -119,4 +119,4 @@ def test_the_newest_requests_are_remembered() -> None:
     kept = Requests()
     for number in range(12_000):
         kept.add(ReceivedRequest("Metadata", number, "", {}))
-    assert [each.version for each in kept.listed()] == [*range(2000, 12_000)]
+    assert [each.version for each in kept.list_requests()] == [*range(2000, 12_000)]
