@@ -17,7 +17,7 @@ from pylogseg import offline
 from pylogseg._native import _append
 from pylogseg.format.batches import scan
 from pylogseg.format.files.txnindex import TxnIndex
-from pylogseg.offline.restoring.adopting import HANDED_OUT, renamed
+from pylogseg.offline.restoring.adopting import HANDED_OUT, rename_ids
 from pylogseg.offline.result import Result
 
 IDS = (0, 1, 2, 1000, HANDED_OUT - 1, HANDED_OUT, (1 << 60) + 7)
@@ -82,7 +82,7 @@ def test_the_same_log_with_other_producers(seed: int, aborts: bool, tmp_path: Pa
     same, markers = after[: len(before)], after[len(before) :]
     for name in sorted({*(before.dtype.names or ())} - {"producer_id", "leader_epoch", "crc", "pad"}):
         assert same[name].tolist() == before[name].tolist(), name
-    assert same["producer_id"].tolist() == renamed(before["producer_id"].copy(), "").tolist()
+    assert same["producer_id"].tolist() == rename_ids(before["producer_id"].copy(), "").tolist()
     known = {*after["producer_id"].tolist()} - {-1}
     assert not [each for each in known if each < HANDED_OUT], known
     assert len(known) == len({*before["producer_id"].tolist()} - {-1})
@@ -90,7 +90,7 @@ def test_the_same_log_with_other_producers(seed: int, aborts: bool, tmp_path: Pa
     for isolation in ISOLATIONS:
         found = rows(target, isolation)
         assert found[: len(rows(source, isolation))] == rows(source, isolation)
-    there = [(int(renamed(np.array([who]), "")[0]), *offsets) for who, *offsets in aborted(source / "orders-0")]
+    there = [(int(rename_ids(np.array([who]), "")[0]), *offsets) for who, *offsets in aborted(source / "orders-0")]
     assert aborted(target / "orders-0")[: len(there)] == there
     with package.open_log(source / "orders-0") as log:
         still_open = len(log.open_transactions())

@@ -118,7 +118,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
 def written(upload: StoreUpload, rows: Any, scratch: Path) -> None:
     """Write rows as Spark's tasks and its driver do: of two tasks, the second has the higher offsets."""
     parts = []
-    with upload.opened() as root:
+    with upload.open_scratch() as root:
         for number, table in enumerate(rows):
             staging = Staging(str(scratch / str(number)))
             staging.begin()
@@ -200,7 +200,7 @@ def test_an_unfinished_directory_is_refused_wherever_it_lies(examples: Path, tmp
 
 
 def test_one_restore_at_a_time(examples: Path) -> None:
-    with StoreUpload(URL).opened(), pytest.raises(StorageError, match="writes to memory://restored"):
+    with StoreUpload(URL).open_scratch(), pytest.raises(StorageError, match="writes to memory://restored"):
         restore(examples, URL, topic=NAMES)
     assert objects() == {}
 

@@ -72,7 +72,7 @@ def rewrite(
                 f"{os.path.join(out, name)}: it already exists, and was not made by this command from the current "
                 f"files in {os.path.join(place.parent, name)}; overwrite replaces it"
             )
-    result = Result([_unchanged(name, os.path.join(out, name)) for name in same], out, bool(dry_run))
+    result = Result([_report_unchanged(name, os.path.join(out, name)) for name in same], out, bool(dry_run))
     work = functools.partial(command, **own)
     load = Workload(label, [sizes[name] for name in todo], on_bytes)
     if dry_run:
@@ -198,5 +198,5 @@ def _read_notes(out: str) -> dict[str, Any]:
     return notes
 
 
-def _unchanged(name: str, path: str) -> PartitionResult:
+def _report_unchanged(name: str, path: str) -> PartitionResult:
     return PartitionResult(name, path, "unchanged", "an earlier run made it from the same files")

@@ -29,7 +29,7 @@ class BytePlaces(NamedTuple):
     size: npt.NDArray[np.int32]
     sources: tuple[Any, ...]
 
-    def joined(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
+    def gather(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
         """The bytes of some of them, back to back."""
         size = np.ascontiguousarray(self.size[rows])
         total = int(size.sum(dtype=np.int64))
@@ -40,7 +40,7 @@ class BytePlaces(NamedTuple):
 
     def pieces(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the bytes of all of them, back to back."""
-        yield from map(self.joined, _slices(np.flatnonzero(self.size > 0), self.size))
+        yield from map(self.gather, _slices(np.flatnonzero(self.size > 0), self.size))
 
 
 def changes(a: RecordColumns, b: RecordColumns) -> npt.NDArray[np.uint8]:
@@ -59,7 +59,7 @@ def changes(a: RecordColumns, b: RecordColumns) -> npt.NDArray[np.uint8]:
 def _differ(a: BytePlaces, b: BytePlaces) -> _Mask:
     differs: _Mask = a.size != b.size
     for rows in _slices(np.flatnonzero(~differs & (a.size > 0)), a.size):
-        left, right = a.joined(rows), b.joined(rows)
+        left, right = a.gather(rows), b.gather(rows)
         if not np.array_equal(left, right):
             ends = np.cumsum(a.size[rows], dtype=np.int64)
             differs[rows[np.unique(np.searchsorted(ends, np.flatnonzero(left != right), "right"))]] = True

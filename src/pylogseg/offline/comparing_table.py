@@ -25,7 +25,7 @@ from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import Reading
 
 
-def compared(
+def compare_partitions(
     tables: Iterable[pa.RecordBatch], root: str, timestamp_type: str = "keep"
 ) -> Iterator[tuple[str, int, bool]]:
     """Yield the partitions of rows that follow each other, and whether a log directory has just these records.

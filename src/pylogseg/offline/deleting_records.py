@@ -125,7 +125,7 @@ def parse_offsets(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
         root = json.loads(data)
         if root.get("version", _VERSION) != _VERSION:
             raise RequestError(f"{path}: version {root['version']} is not {_VERSION}, the only one there is")
-        rows = [(_typed(row["topic"], str), _typed(row["partition"], int), _typed(row["offset"], int))
+        rows = [(_check_type(row["topic"], str), _check_type(row["partition"], int), _check_type(row["offset"], int))
                 for row in root["partitions"]]  # fmt: skip
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, RequestError):
@@ -143,7 +143,7 @@ def parse_offsets(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
     return offsets
 
 
-def _typed(value: Any, kind: type) -> Any:
+def _check_type(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value

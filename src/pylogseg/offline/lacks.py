@@ -29,7 +29,7 @@ def name_lacks(result: Result, known: list[Finding]) -> None:
             by_name[name].append(finding)
     for part in result:
         before = by_name.get(part.name, [])
-        left = before if result.dry_run else _left(part, before)
+        left = before if result.dry_run else _select_remaining(part, before)
         if "offsetsMissing" in part.numbers and part.log_end is not None:
             # It counts what is missing below the end, and what was removed there.
             removed = [action.next_offset or 0 for action in part.report.actions if action.is_damage]
@@ -38,7 +38,7 @@ def name_lacks(result: Result, known: list[Finding]) -> None:
         result.lacking += left
 
 
-def _left(part: PartitionResult, before: list[Finding]) -> list[Finding]:
+def _select_remaining(part: PartitionResult, before: list[Finding]) -> list[Finding]:
     if not before or "offsetsFromOthers" not in part.numbers:
         return before
     now = lacking(open_dir([part.path]))

@@ -25,16 +25,16 @@ def note_cuts(
         following = end_offset if gap.next_offset is None else gap.next_offset
         if following is not None and following > gap.first_offset:
             bytes_gone = file.view(gap.position, gap.end_position - gap.position)
-            new.append(_cut(part, command, gap, following, int(_codec.crc32c(bytes_gone))))
+            new.append(_build_cut(part, command, gap, following, int(_codec.crc32c(bytes_gone))))
     _add(part, new)
 
 
 def note_gaps(part: OfflinePartition, command: str, gaps: Iterable[Gap]) -> None:
     """Note gaps of whose bytes nothing is to be known any more."""
-    _add(part, [_cut(part, command, gap, gap.next_offset, 0) for gap in gaps if gap.next_offset is not None])
+    _add(part, [_build_cut(part, command, gap, gap.next_offset, 0) for gap in gaps if gap.next_offset is not None])
 
 
-def _cut(part: OfflinePartition, command: str, gap: Gap, following: int, checksum: int) -> Cut:
+def _build_cut(part: OfflinePartition, command: str, gap: Gap, following: int, checksum: int) -> Cut:
     name, size = part.storage.split(gap.path)[1], gap.end_position - gap.position
     now_ms = part.clock.now_ms()
     return Cut(gap.first_offset, following, command, now_ms, name, gap.position, size, checksum, gap.reason)

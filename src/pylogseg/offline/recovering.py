@@ -82,7 +82,7 @@ def recover(
         write_missing_topic_id(part)
 
     places = Target.find_all(shared.storage, os.fspath(path))
-    gone = _gone(places, shared)
+    gone = _find_gone(places, shared)
     result = run(path, shared, work, takes=("future", "stray"))
     inside = [finding for finding in result.lacking if finding.kind in _INSIDE]
     result.lacking = [*gone, *inside]
@@ -93,7 +93,7 @@ def recover(
     return result
 
 
-def _gone(places: list[Target], options: Options) -> list[Finding]:
+def _find_gone(places: list[Target], options: Options) -> list[Finding]:
     """Return partitions that are not there at all; asked before their entries in checkpoints go."""
     if not isinstance(options.storage, LocalStorage) or not all(place.is_whole for place in places):
         return []
@@ -116,7 +116,7 @@ def unflushed_bytes(path: str, options: Options, full: bool) -> int:
             continue
         in_dir = place.log_dir is not None and not full
         points = read_checkpoints(storage, place.parent)[FileKind.RECOVERY_POINTS] if in_dir else {}
-        total += sum(_unflushed(storage, storage.join(place.parent, name), name, points) for name in names)
+        total += sum(_sum_unflushed(storage, storage.join(place.parent, name), name, points) for name in names)
     return total
 
 
@@ -124,7 +124,7 @@ def _is_marked(storage: Storage, place: Target) -> bool:
     return place.log_dir is not None and storage.exists(storage.join(place.log_dir, FileKind.CLEAN_SHUTDOWN.value))
 
 
-def _unflushed(storage: Storage, path: str, name: str, points: Mapping[tuple[str, int], int]) -> int:
+def _sum_unflushed(storage: Storage, path: str, name: str, points: Mapping[tuple[str, int], int]) -> int:
     folder = parse_partition_folder(name)
     point = points.get((folder.topic, folder.partition), 0) if folder else 0
     entries: list[Entry] = sizes_in(storage, path)

@@ -76,25 +76,25 @@ def change_log(
 
 
 def _count(segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> int:
-    def counted(window: Window) -> list[int]:
+    def count_window(window: Window) -> list[int]:
         return [change.count(window, segment.path)]
 
     count = 0
     for window in whole_windows(segment, crc=True):
-        count += sum(_by_parts(counted, window))
+        count += sum(_by_parts(count_window, window))
         on_bytes(int(window.batches.size.sum(dtype=np.int64)))
     return count
 
 
 def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> list[LogSegment]:
-    def applied(window: Window) -> list[Filtered]:
+    def apply(window: Window) -> list[Filtered]:
         on_bytes(0)
         return [change.apply(window, segment.path)]
 
     return rewrite(
         log,
         [segment],
-        lambda source, writer: (join_parts(_by_parts(applied, window)) for window in whole_windows(source, crc=True)),
+        lambda source, writer: (join_parts(_by_parts(apply, window)) for window in whole_windows(source, crc=True)),
         most_bytes=max(log.config.segment_bytes, segment.size),
         keeps_aborted=True,
     )
@@ -105,14 +105,14 @@ _Result = TypeVar("_Result")
 
 def _by_parts(work: Callable[[Window], list[_Result]], window: Window) -> list[_Result]:
     """Work on a window, or on parts of it where its batches have too many records to be held at once."""
-    return [result for part in runs(window.batches) for result in _halved(work, window._replace(batches=part))]
+    return [result for part in runs(window.batches) for result in _work_by_halves(work, window._replace(batches=part))]
 
 
-def _halved(work: Callable[[Window], list[_Result]], window: Window) -> list[_Result]:
+def _work_by_halves(work: Callable[[Window], list[_Result]], window: Window) -> list[_Result]:
     """Work on a window, or on its halves where its batches decompress to too much."""
     try:
         return work(window)
     except ArenaFullError:
         half = len(window.batches) // 2
         parts = (window.batches[:half], window.batches[half:])
-        return [result for part in parts for result in _halved(work, window._replace(batches=part))]
+        return [result for part in parts for result in _work_by_halves(work, window._replace(batches=part))]

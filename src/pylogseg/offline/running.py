@@ -105,7 +105,7 @@ def run(
         except RequestError:
             raise
         except PylogsegError as error:
-            done.append(_failed(place, error, options))
+            done.append(_report_failure(place, error, options))
     return merged(os.fspath(path), done)
 
 
@@ -118,7 +118,7 @@ def _metadata_beside(place: Target, places: Sequence[Target]) -> str | None:
     return beside if beside is not None and os.path.dirname(os.path.abspath(beside)) in known else None
 
 
-def _failed(place: Target, error: PylogsegError, options: Options) -> Result:
+def _report_failure(place: Target, error: PylogsegError, options: Options) -> Result:
     """Return the result for a log directory that could not be opened."""
     result = PartitionResult(
         os.path.basename(place.parent), place.parent, "failed", str(error), _remedy(error), error=error
@@ -253,7 +253,7 @@ class _Run:
         result = self._attempt(name, advance)
         if not (self._frees and is_full(result.error)):
             return result
-        planned = self._planned(name)
+        planned = self._run_dry(name)
         first, count = self._remove_oldest(planned)
         if not count:
             return result
@@ -271,7 +271,7 @@ class _Run:
         result.notes.append(f"the disk was full, so the oldest segments ({count:,}) went before the log was opened")
         return result
 
-    def _planned(self, name: str) -> PartitionResult:
+    def _run_dry(self, name: str) -> PartitionResult:
         options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_result=None, on_bytes=None)
         run = _Run(self._place, [name], self._settings, options, self._command._replace(frees=False))
         (result,) = run.run()
@@ -409,9 +409,9 @@ class _Run:
         if result.state == "failed":
             self._storage.remove_folder(result.path)
             result.notes.append(f"it is not in {into.path}; the input is as it was")
-        result.path, result.reason = into.shown(result.path), into.shown(result.reason)
+        result.path, result.reason = into.name_final_path(result.path), into.name_final_path(result.reason)
         result.report.actions = [
-            dataclasses.replace(action, path=into.shown(action.path)) for action in result.report.actions
+            dataclasses.replace(action, path=into.name_final_path(action.path)) for action in result.report.actions
         ]
         return result
 

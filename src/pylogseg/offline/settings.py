@@ -47,7 +47,7 @@ class Settings:
         properties.update({name.replace("_", "."): value for name, value in flags.items() if name in _BROKER_FIELDS})
         properties.setdefault("log.dirs", place.parent)
         self.broker = BrokerSettings.from_properties(properties)
-        self._checked(self._flags)
+        self._build_config(self._flags)
 
     def _read_metadata(self, place: Target, options: Options, properties: Mapping[str, str]) -> ClusterMetadata:
         if options.cluster_metadata == "none" or not isinstance(options.storage, LocalStorage):
@@ -77,14 +77,14 @@ class Settings:
             self.doubts.append(f"{file.path}: the file names no node: the broker of the directory is not known")
         return str(own) if own is not None else properties.get("node.id") or "-1"
 
-    def _checked(self, changes: Mapping[str, str]) -> LogConfig:
+    def _build_config(self, changes: Mapping[str, str]) -> LogConfig:
         return self.broker.topic_defaults.with_changes(**changes)
 
     def config_of(self, topic: str, name: str = "") -> LogConfig:
         """Settings of the log of a topic; `name`: the partition folder, here and below."""
         own = self._own(topic, name) or {}
         try:
-            return self._checked({**own, **self._flags})
+            return self._build_config({**own, **self._flags})
         except RequestError as error:
             raise RequestError(f"{topic}: {error}") from None
 
@@ -107,12 +107,12 @@ class Settings:
 
         The broker's file tells by its silence as well, for topics that are in the metadata.
         """
-        own, refused = self._own(topic, name), self._refused(topic, name)
+        own, refused = self._own(topic, name), self._find_refused(topic, name)
         said = {*self._flags, *(self._of_broker - set(refused)), *(own or {})}
         silent = set(fields) - set(refused) if own is not None and self._has_file else set()
         return not said.isdisjoint(fields) or bool(silent)
 
-    def _refused(self, topic: str, name: str) -> dict[str, str]:
+    def _find_refused(self, topic: str, name: str) -> dict[str, str]:
         """Return the settings of a topic in the metadata that `LogConfig` refuses and no flag replaces."""
         refused = {} if self._ids(topic, name) else self._metadata.refused_settings(topic)
         return {field: reason for field, reason in refused.items() if field not in self._flags}
@@ -120,7 +120,7 @@ class Settings:
     def notes(self, topic: str, name: str = "") -> list[str]:
         """Return a sentence for each setting in the metadata that does not count."""
         remedy = "the default counts here, and no Kafka 4.3 starts with it: change it, or give --config"
-        return [f"topic {topic}, {self._folder}: {reason}; {remedy}" for reason in self._refused(topic, name).values()]
+        return [f"topic {topic}, {self._folder}: {why}; {remedy}" for why in self._find_refused(topic, name).values()]
 
     def why_unknown(self, topic: str, name: str = "") -> str:
         """Return why a topic's own settings, or one of them, are not known; empty if they are."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError
-from pylogseg.offline.comparing_table import compared
+from pylogseg.offline.comparing_table import compare_partitions
 from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.spark.worker import task_name
@@ -120,7 +120,7 @@ def _same(spark: Any, rows: Any, keys: list[_Key], options: WriteOptions) -> set
     root, timestamp_type = options.root, options.restore.timestamp_type
 
     def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for topic, number, is_same in compared(tables, root, timestamp_type):
+        for topic, number, is_same in compare_partitions(tables, root, timestamp_type):
             row = {"topic": topic, "partition": number, "same": is_same}
             yield pa.RecordBatch.from_pylist([row], _SAME)
 
@@ -163,7 +163,7 @@ def _upload(
             for part in write_rows(tables, staging, task_name(), options):
                 yield pa.RecordBatch.from_pylist([upload.stage(part)._asdict()], _WRITTEN)
 
-    with upload.opened() as root:
+    with upload.open_scratch() as root:
         parts = by_offsets(_parts_of(rows, task))
         upload.check_free([part[0].name for part in parts], overwrite)
         upload.commit_staged(parts, root)

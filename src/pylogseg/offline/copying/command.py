@@ -200,7 +200,7 @@ def end_in_copies(jobs: Sequence[_Copy]) -> None:
     storage = jobs[0].storage if jobs else None
     if not isinstance(storage, LocalStorage):
         return
-    copies = [copy for job in jobs for copy in job.unfinished()]
+    copies = [copy for job in jobs for copy in job.list_unfinished()]
     lines = end_open_transactions(storage, copies, [job.result.source for job in jobs])
     for job in jobs[:1]:
         job.result.notes += lines
@@ -238,7 +238,7 @@ class _Copy:
                 files = [(parse_file_name(entry.name), entry.size) for entry in sizes_in(storage, row.source)]
                 sizes = [size for parsed, size in files if parsed.kind is FileKind.LOG and parsed.is_live]
                 row.bytes, row.segments = sum(sizes), len(sizes)
-            self._done(row)
+            self._add(row)
         return result
 
     def is_live(self) -> bool:
@@ -262,18 +262,18 @@ class _Copy:
         self._copy_some([name for name in self._names if _is_coordinators(name)], jobs, on_bytes)
         order = {name: number for number, name in enumerate(self._names)}
         self.result.partitions.sort(key=lambda row: order[row.name])
-        if self._errors and not any(self._copied()):
+        if self._errors and not any(self._list_copied()):
             raise self._errors[0]
 
     def _copy_some(self, names: Sequence[str], jobs: int, on_bytes: Callable[[int], None] | None) -> None:
         for row in Threads(jobs).map(self._copy, names, Workload(on_bytes=on_bytes)):
             row.target = self.storage.join(self.result.target, row.name)
-            self._done(row)
+            self._add(row)
 
-    def unfinished(self) -> Iterator[UnfinishedCopy]:
+    def list_unfinished(self) -> Iterator[UnfinishedCopy]:
         """Yield the partitions that were copied, but damaged ones."""
         starts = self._checkpoints[FileKind.LOG_STARTS]
-        for row in self._copied():
+        for row in self._list_copied():
             if not row.is_damaged and parse_partition_folder(row.name):
                 folder = self.storage.join(self.new.beside, row.name)
                 yield UnfinishedCopy(row, folder, starts.get(partition_of(row.name), 0))
@@ -306,7 +306,7 @@ class _Copy:
             row.state, row.reason = "skipped", _STATES[folder.state]
         return row
 
-    def _done(self, row: PartitionCopy) -> None:
+    def _add(self, row: PartitionCopy) -> None:
         self.result.partitions.append(row)
         if self._on_partition is not None:
             self._on_partition(row)
@@ -349,7 +349,7 @@ class _Copy:
 
     def _write_checkpoint(self, kind: FileKind, offsets: _Offsets) -> None:
         kept: _Offsets = {}
-        for row in self._copied():
+        for row in self._list_copied():
             folder = parse_partition_folder(row.name)
             if folder is None or (key := (folder.topic, folder.partition)) not in offsets:
                 continue
@@ -366,7 +366,7 @@ class _Copy:
             path = self.storage.join(self.new.beside, kind.value)
             self.storage.write_synced(path, encode_offset_checkpoint(ordered))
 
-    def _copied(self) -> Iterable[PartitionCopy]:
+    def _list_copied(self) -> Iterable[PartitionCopy]:
         return (row for row in self.result.partitions if row.state == "copied")
 
     def _marker(self) -> bytes | None:

@@ -49,7 +49,7 @@ class Destination(NewFolder):
             if storage.exists(path):
                 storage.write_synced(storage.join(self.beside, kind.value), storage.read_all(path))
 
-    def shown(self, text: str) -> str:
+    def name_final_path(self, text: str) -> str:
         """A text with the later place in it instead of the present one."""
         return text.replace(self.beside, self.path)
 

@@ -153,7 +153,7 @@ class PartitionCopier:
     # ---- one try ----
 
     def _try(self) -> None:
-        files = self._listed()
+        files = self._list_files()
         self._result.notes, self._result.is_damaged = [], False
         epochs = self._epochs()
         bases = sorted(base for base, kind in files if kind is FileKind.LOG)
@@ -176,7 +176,7 @@ class PartitionCopier:
         )
         self._result.bytes += size
 
-    def _listed(self) -> dict[tuple[int, FileKind], Entry]:
+    def _list_files(self) -> dict[tuple[int, FileKind], Entry]:
         """Live segment files by base offset and kind; while segments are replaced, those that a load would leave."""
         files: dict[tuple[int, FileKind], Entry] = {}
         entries = self._storage.list_folder(self._source)
@@ -200,7 +200,7 @@ class PartitionCopier:
         self, files: dict[tuple[int, FileKind], Entry], active: int, size: int, epochs: list[EpochEntry]
     ) -> None:
         """Raise if listed segments have changed; deletion by retention and new segments are fine."""
-        now = {base: entry for (base, kind), entry in self._listed().items() if kind is FileKind.LOG}
+        now = {base: entry for (base, kind), entry in self._list_files().items() if kind is FileKind.LOG}
         before = {base: entry for (base, kind), entry in files.items() if kind is FileKind.LOG}
         first = min(now, default=active + 1)
         for base in sorted({*now, *before}):

@@ -43,11 +43,11 @@ def end_transactions(storage: Storage, copies: Iterable[UnfinishedCopy], log_dir
     lines: list[str] = []
     for place, copy in by_place.items():
         records = [record for record in plan.records if (TOPIC, record.partition) == place]
-        lines += _applied(storage, place, copy, EndPlan({place: plan.ends.get(place, [])}, records))
+        lines += _apply_plan(storage, place, copy, EndPlan({place: plan.ends.get(place, [])}, records))
     return lines if len(lines) <= _FEW else [*lines[:_FEW], f"and {len(lines) - _FEW:,} more ends of transactions"]
 
 
-def _applied(storage: Storage, place: Place, copy: UnfinishedCopy, plan: EndPlan) -> list[str]:
+def _apply_plan(storage: Storage, place: Place, copy: UnfinishedCopy, plan: EndPlan) -> list[str]:
     row = copy.row
     to: Mapping[Place, LogFolder] = {
         place: LogFolder(copy.folder, Start(True, copy.log_start, row.log_end, row.log_end))

@@ -22,7 +22,7 @@ from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import METADATA_TOPIC, FileKind, is_topic, parse_partition_folder, partition_folder_name
 from pylogseg.log.directory import LogDirectory, partition_of
-from pylogseg.offline.merging.partition import MergedWriter, Plan, planned
+from pylogseg.offline.merging.partition import MergedWriter, Plan, plan_merge
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.merging.report import describe
 from pylogseg.offline.result import PartitionResult, Result, is_of_disk
@@ -64,7 +64,7 @@ class Age(NamedTuple):
             f"{self.newest.folder}, which ends at {self.newest.cluster.offset}"
         )
 
-    def refused(self, key: tuple[str, int]) -> str | None:
+    def explain_refusal(self, key: tuple[str, int]) -> str | None:
         """Say why the disk cannot be taken for in sync, as the newest metadata has it; None if it can."""
         if self.went_on:
             return f"{self}, and broker {self.node_id} went on meanwhile: it is an older copy"
@@ -184,7 +184,7 @@ class _Merge:
         self._storage: Storage = LocalStorage() if storage is None else storage
         self._on_result = on_result or (lambda result: None)
         self._result = Result()
-        self._disks = [disk for source in sources for disk in self._opened(source)]
+        self._disks = [disk for source in sources for disk in self._open_disks(source)]
         if not self._disks:
             raise RequestError("there is nothing to merge: name the log directories")
         for number, disk in enumerate(self._disks):
@@ -199,7 +199,7 @@ class _Merge:
         self._names: list[str] = []
         self._cleaned: dict[tuple[str, int], int] = {}
 
-    def _opened(self, source: str) -> list[_Disk]:
+    def _open_disks(self, source: str) -> list[_Disk]:
         places = Target.find_all(self._storage, source)
         if isinstance(self._storage, LocalStorage):
             refuse_if_locked(places)
@@ -377,12 +377,12 @@ class _Merge:
     def _one(self, name: str, advance: Advance, directory: LogDirectory | None, target: NewFolder) -> PartitionResult:
         result = PartitionResult(name, self._storage.join(target.path, name))
         try:
-            plan = self._planned(name, result, advance)
+            plan = self._plan(name, result, advance)
             describe(plan, name, result)
             if result.state == "done" and directory is not None:
                 self._write(plan, name, result, directory, advance)
             elif result.state == "done":
-                result.segments_after, result.bytes_after = plan.expected()
+                result.segments_after, result.bytes_after = plan.estimate_output()
         except PylogsegError as error:
             if directory is not None and is_of_disk(error) and _is_in(error, directory.path):
                 raise  # the target's disk: nothing can be finished
@@ -392,7 +392,7 @@ class _Merge:
                 self._storage.remove_folder(self._storage.join(directory.path, name))
         return result
 
-    def _planned(self, name: str, result: PartitionResult, advance: Advance) -> Plan:
+    def _plan(self, name: str, result: PartitionResult, advance: Advance) -> Plan:
         disks = [disk for disk in self._disks if name in disk.names]
         topic, partition = partition_of(name)
         scans: list[ReplicaScan] = []
@@ -429,7 +429,7 @@ class _Merge:
             known = self._metadata.leaders.get((known_id, partition))
             for scan in scans:
                 age = next(disk.age for disk in disks if disk.path == scan.log_dir)
-                scan.is_older = None if age is None else age.refused((known_id, partition))
+                scan.is_older = None if age is None else age.explain_refusal((known_id, partition))
         side = self._take.get(name)
         named = None if side is None else next((i for i, s in enumerate(scans) if s.log_dir == side.path), None)
         if side is not None and named is None:
@@ -441,11 +441,11 @@ class _Merge:
             )
         result.bytes_before = max(scan.size for scan in scans)
         result.segments_before = max(len(scan.bases) for scan in scans)
-        plan = planned([replace(scan) for scan in scans], known, named)
+        plan = plan_merge([replace(scan) for scan in scans], known, named)
         if plan.is_disputed and name in self._if_disputed:
             path = self._if_disputed[name].path
             named = next((i for i, scan in enumerate(scans) if scan.log_dir == path), None)
-            return plan if named is None else planned(scans, known, named)
+            return plan if named is None else plan_merge(scans, known, named)
         return plan
 
     def _begin(self, scans: Sequence[ReplicaScan], topic: str, result: PartitionResult) -> None:

@@ -75,7 +75,7 @@ class Plan:
         """The highest high watermark that is proved, as far as the log goes."""
         return max(self.chosen.log_start, min(self.verdict.committed, self.lineage.end))
 
-    def expected(self) -> tuple[int, int]:
+    def estimate_output(self) -> tuple[int, int]:
         """Return segments and bytes that are written; of batches that are cut out of a run, bytes by their offsets."""
         size = 0.0
         for piece in self.pieces:
@@ -87,7 +87,7 @@ class Plan:
         return 1 + sum(chosen.first_base < base <= self.lineage.end for base in chosen.bases), round(size)
 
 
-def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | None) -> Plan:
+def plan_merge(replicas: Sequence[ReplicaScan], known: Known | None, named: int | None) -> Plan:
     """Say what comes from where; nothing is written."""
     choice = choose([each.replica for each in replicas], known, named)
     chosen = replicas[choice.replica]

@@ -52,7 +52,7 @@ class Checksums:
         if len(self._rows) > 2 * _MOST:
             self._rows = _lowest(self._rows)
 
-    def compared(self, other: Checksums, first: int, end: int) -> tuple[int, int | None]:
+    def compare(self, other: Checksums, first: int, end: int) -> tuple[int, int | None]:
         """Count the batches that both have in a range of offsets; return where the first one lies that differs, too."""
         ours, theirs = _lowest(self._rows), _lowest(other._rows)
         _, at, there = np.intersect1d(ours["offset"], theirs["offset"], return_indices=True)
@@ -189,14 +189,14 @@ class ReplicaScan:
     def trust(self, other: ReplicaScan) -> Trust:
         """Say whether another replica has the same records as this one, as far as leader epochs say so."""
         first = max(self.below.end, other.below.end, self.log_start, other.log_start)
-        same, differs_at = self.checksums.compared(
+        same, differs_at = self.checksums.compare(
             other.checksums, first, divergence(self.lineage, other.lineage).offset
         )
         differs_at = None if self.is_compacted or other.is_compacted else differs_at
         is_same_topic = self.topic_id is not None and self.topic_id == other.topic_id
         return Trust(differs_at, differs_at is None and (is_same_topic or same > 0))
 
-    def joined(self) -> None:
+    def join_runs(self) -> None:
         """Let runs that follow each other count for what is between them, where the cleaner made the gap."""
         damaged = [gap.first_offset for gap in self.gaps]
         runs = self.runs
@@ -283,7 +283,7 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
     behind = [entry for entry in seen if entry.epoch > last.epoch and entry.start_offset >= last.start_offset]
     found.epochs = Lineage.of([*noted_epochs, *behind], found.log_start, found.known_end).epochs
     if found.is_compacted:
-        found.joined()
+        found.join_runs()
     ends += [Reached(last.start_offset, f"{FileKind.LEADER_EPOCHS.value} {last.epoch} {last.start_offset}")]
     for kind in (FileKind.RECOVERY_POINTS, FileKind.CLEANER_OFFSETS):
         if (point := found.entries.get(kind.value, 0)) > 0:

@@ -218,7 +218,7 @@ class _Repairer:
         surveys, open_txns = list[Survey](), set[int]()
         for number, base in enumerate(bases):  # all of them before the first change
             end = bases[number + 1] if number + 1 < len(bases) else None
-            with self._opened(base) as segment:
+            with self._open_segment(base) as segment:
                 surveys.append(survey(segment.log, base, end, open_txns, part.advance, bases, self._limit))
             self.gaps += surveys[-1].gaps
             foreign = [gap for gap in surveys[-1].gaps if gap.kind is GapKind.FOREIGN and gap.is_damage]
@@ -236,13 +236,13 @@ class _Repairer:
             )
             if not alarms:
                 continue
-            with self._opened(base) as segment:
+            with self._open_segment(base) as segment:
                 if cuts:
                     behind = [
                         (other, self._end_of(there, following))
                         for other, there, following in list(zip(bases, surveys, ends, strict=True))[number + 1 :]
                     ]
-                    found = self._cut(segment, found, cuts[0], end, behind)
+                    found = self._truncate(segment, found, cuts[0], end, behind)
                 if any(gap.is_damage for gap in found.gaps):
                     self._rewrite(segment, found, end)
             if cuts:
@@ -322,7 +322,7 @@ class _Repairer:
             self.missing.append(gap._replace(first_offset=end, next_offset=self.other.own_end, reason=reason))
 
     @contextlib.contextmanager
-    def _opened(self, base: int) -> Iterator[LogSegment]:
+    def _open_segment(self, base: int) -> Iterator[LogSegment]:
         part = self._part
         segment = LogSegment(part, base)
         try:
@@ -330,7 +330,7 @@ class _Repairer:
         finally:
             segment.close_handles()
 
-    def _cut(
+    def _truncate(
         self, segment: LogSegment, found: Survey, gap: Gap, end: int | None, behind: list[tuple[int, int | None]]
     ) -> Survey:
         """Let the log end where a gap begins; what is left of the segment.

@@ -61,10 +61,10 @@ def survey(
         raise CorruptionError(file.path, int(rows.position[0]), reason, first)
     chosen = ascending(rows, base_offset, end_offset)
     left_out = np.setdiff1d(np.arange(len(rows)), chosen)
-    refused = _refused(rows[chosen], open_txns)
+    refused = _find_refused(rows[chosen], open_txns)
     gaps += [_gap(file, rows, int(chosen[row]), GapKind.ORDER, reason) for row, reason in refused.items()]
     chosen = np.delete(chosen, list(refused))
-    gaps += [_gap(file, rows, row, GapKind.ORDER, _misplaced(rows, row, chosen)) for row in left_out.tolist()]
+    gaps += [_gap(file, rows, row, GapKind.ORDER, _explain_misplaced(rows, row, chosen)) for row in left_out.tolist()]
     kept = rows[chosen]
     gaps.sort(key=lambda gap: gap.position)
     gaps = [_with_offsets(file, gap, kept, base_offset, end_offset) for gap in gaps]
@@ -205,7 +205,7 @@ def _unreadable(window: Window, path: str, limit_bytes: int) -> Iterator[tuple[i
             yield row, f"a marker that cannot be read: {error}"
 
 
-def _refused(rows: BatchTable, open_txns: set[int]) -> dict[int, str]:
+def _find_refused(rows: BatchTable, open_txns: set[int]) -> dict[int, str]:
     """Return batches with which no broker loads a log, since the marker before them is lost: rows and reasons."""
     refused = {}
     with_producer = np.flatnonzero(rows.producer_id >= 0)
@@ -226,7 +226,7 @@ def _gap(file: AppendFile, rows: BatchTable, row: int, kind: GapKind, reason: st
     return Gap(file.path, kind, position, position + int(rows.size[row]), 0, None, reason, True)
 
 
-def _misplaced(rows: BatchTable, row: int, chosen: npt.NDArray[np.intp]) -> str:
+def _explain_misplaced(rows: BatchTable, row: int, chosen: npt.NDArray[np.intp]) -> str:
     first, last = int(rows.base_offset[row]), int(rows.last_offset[row])
     same = (rows.base_offset[chosen] == first) & (rows.last_offset[chosen] == last)
     if same.any():

@@ -56,19 +56,19 @@ class Arrival(NamedTuple):
     aborts: bool = False  #: True if transactions that are open at its end are aborted.
 
     def ids(self, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return renamed(found, self.origin) if self.is_foreign else found
+        return rename_ids(found, self.origin) if self.is_foreign else found
 
     def changes(self, name: str) -> Callable[[Window], Any] | None:
         """Return what changes the records of a partition, a window at a time; None if nothing does."""
         if not self.is_foreign or partition_of(name)[0] != GROUPS:
             return None
 
-        def changed(window: Window) -> bytearray:
+        def change_window(window: Window) -> bytearray:
             data = bytearray(window.buffer)
             forget_cluster(data, window)
             return data
 
-        return changed
+        return change_window
 
 
 def renamed_back(row: ProducerRow) -> ProducerRow:
@@ -77,7 +77,7 @@ def renamed_back(row: ProducerRow) -> ProducerRow:
     return replace(row, producer_id=number & (HANDED_OUT - 1)) if number >= _DRAWN else row
 
 
-def renamed(ids: npt.NDArray[np.int64], origin: str) -> npt.NDArray[np.int64]:
+def rename_ids(ids: npt.NDArray[np.int64], origin: str) -> npt.NDArray[np.int64]:
     """Return producer ids that no cluster hands out: the low 40 bits are the old id. Others stay."""
     base = _DRAWN | (_codec.crc32c(origin.encode()) & 0xFFFFF) << 40
     return np.where((ids >= 0) & (ids < HANDED_OUT), ids + base, ids)
@@ -106,7 +106,7 @@ def _rename(
 ) -> int:
     """Give all producers other ids, and all batches leader epoch 0; return the number of producers."""
     seen: set[int] = set()
-    new_ids = partial(renamed, origin=origin)
+    new_ids = partial(rename_ids, origin=origin)
     has_commits = partition_of(result.name)[0] == GROUPS
     rebuilds, first, kept = False, None, 0
     for entry in storage.list_folder(folder):
@@ -148,7 +148,7 @@ def _rename_in_batches(
             epochs = np.zeros(len(rows), np.int32)
             if has_commits:
                 kept += forget_cluster(data, window)
-            if _append.set_owners(data, rows, window.file_position, renamed(ids, origin), epochs) or has_commits:
+            if _append.set_owners(data, rows, window.file_position, rename_ids(ids, origin), epochs) or has_commits:
                 file.put(window.file_position, data)
             on_bytes(len(data))
         file.sync()
@@ -186,10 +186,10 @@ def seen_by_clients(
             else f"{_count(len(those), 'partition')}: producers go on as they are ({why})"
         )
     rows = [row for result in done for row in result.rows]
-    yield from _ended(rows)
+    yield from _describe_ends(rows)
     rows = [row for row in rows if row["type"] == "openTransaction"]
     for row in rows[:_FEW]:
-        place = f"{row['partition']}: {_named(row)} is open"
+        place = f"{row['partition']}: {_label(row)} is open"
         stop = f"consumers with read_committed stop at offset {row['startOffset']}"
         if row["why"] == HELD and not arrivals[row["partition"]].is_foreign:
             yield f"{place}, and {stop} until its coordinator ends it, which has it in the restored {TRANSACTIONS}"
@@ -227,10 +227,10 @@ def seen_by_clients(
         )
 
 
-def _ended(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _describe_ends(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield a line for each transaction that was ended, and each record that the coordinator's log got."""
     lines = [
-        f"{row['partition']} from offset {row['startOffset']} on: {_named(row)} is {_ENDED[row['type']]}: {row['why']}"
+        f"{row['partition']} from offset {row['startOffset']} on: {_label(row)} is {_ENDED[row['type']]}: {row['why']}"
         for row in rows
         if row["type"] in _ENDED
     ]
@@ -244,7 +244,7 @@ def _ended(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"and {len(lines) - _FEW:,} more ends of transactions: --json has them all"
 
 
-def _named(row: Mapping[str, Any]) -> str:
+def _label(row: Mapping[str, Any]) -> str:
     name = "" if row["transactionalId"] is None else f"of {row['transactionalId']}, "
     return f"a transaction ({name}producer {row['producerId']}, epoch {row['producerEpoch']})"
 

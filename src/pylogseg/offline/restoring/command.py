@@ -240,7 +240,7 @@ def _into_store(
     options: Mapping[str, Any],
 ) -> Result:
     """Restore into a folder of this machine, and upload what it has then."""
-    with upload.opened(dry_run=dry_run) as root:
+    with upload.open_scratch(dry_run=dry_run) as root:
         upload.check_free([result.name for result in given.partitions if result.state == "done"], overwrite)
         job = Restoring(given, str(root), **options)
         result = job.plan(overwrite) if dry_run else job.run(overwrite)

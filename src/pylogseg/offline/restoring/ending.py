@@ -14,7 +14,7 @@ from pylogseg.env.storage import Storage
 from pylogseg.format.names import FileKind
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.ending_transactions import LogFolder, apply_ends, transactional_producers
-from pylogseg.offline.restoring.adopting import Arrival, renamed, renamed_back
+from pylogseg.offline.restoring.adopting import Arrival, rename_ids, renamed_back
 from pylogseg.offline.restoring.source import Arrivals, RestoreSource
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.tables.reader import read
@@ -51,7 +51,7 @@ class OpenTransactions:
             if staged and each.state == "unchanged" and each.name in self._arrivals
         }
         here = {*parts, *others}
-        plan = self._planned({**facts, **others}, here, staged)
+        plan = self._plan_ends({**facts, **others}, here, staged)
         folders = {place: LogFolder(part.folder, part.start) for place, part in parts.items()}
         grown = apply_ends(self._storage, folders, plan)
         results = {partition_of(each.name): each for each in result if each.state != "skipped"}
@@ -77,10 +77,10 @@ class OpenTransactions:
         if not rows:
             return False
         place = partition_of(name)
-        plan = self._planned({place: rows}, {place}, ())
+        plan = self._plan_ends({place: rows}, {place}, ())
         return any(end.action != "leave" for _, end in plan.ends.get(place, ()))
 
-    def _planned(self, facts: Mapping[Place, Sequence[ProducerRow]], here: Collection[Place], staged: Any) -> EndPlan:
+    def _plan_ends(self, facts: Mapping[Place, Sequence[ProducerRow]], here: Collection[Place], staged: Any) -> EndPlan:
         """Decide by the ids that producers had in the cluster that they come from."""
         at_home = {place: [self._at_home(place, row) for row in rows] for place, rows in facts.items()}
         ids = {row.producer_id for rows in at_home.values() for row in rows if row.first_txn_offset >= 0}
@@ -99,7 +99,7 @@ class OpenTransactions:
     def _as_it_is(self, place: Place, row: ProducerRow) -> ProducerRow:
         arrival = self._arrival(place)
         if arrival.is_foreign:
-            row.producer_id = int(renamed(np.array([row.producer_id], np.int64), arrival.origin)[0])
+            row.producer_id = int(rename_ids(np.array([row.producer_id], np.int64), arrival.origin)[0])
         return row
 
     def _coordinator(self, producer_ids: Collection[int], staged: Sequence[str]) -> CoordinatorLog:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.target import Target
 from pylogseg.errors import RequestError
-from pylogseg.offline.comparing_table import compared
+from pylogseg.offline.comparing_table import compare_partitions
 from pylogseg.offline.restoring.adopting import Arrival
 from pylogseg.offline.restoring.partition import RestoreOptions
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
@@ -90,7 +90,7 @@ class FromTable(RestoreSource):
         if there[:3] != wanted[:3]:
             return False
         rows = self._tables.read([name], lambda size: None, without_transactions=self._without)
-        return all(is_same for _, _, is_same in compared(rows, target, self._options.timestamp_type))
+        return all(is_same for _, _, is_same in compare_partitions(rows, target, self._options.timestamp_type))
 
     def write(self, order: RestoreOrder) -> list[WrittenPart]:
         restore = RestoreOptions(**{**vars(self._options), "topic_ids": order.ids})

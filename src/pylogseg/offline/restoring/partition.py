@@ -192,13 +192,13 @@ class PartitionWriter:
         if not keep:
             self._next += table.num_rows
         self._records += table.num_rows
-        log = self._opened(first)
+        log = self._open_log(first)
         rows = scan(data, crc=False).batches
         self._max_timestamp = max(self._max_timestamp, int(rows.max_timestamp.max()))
         for piece in cut_pieces(rows, min(_APPEND_BYTES, options.segment_bytes)):
             log.append_as_follower(piece_bytes(piece, data, 0), options.leader_epoch)
 
-    def _opened(self, first_offset: int) -> Log:
+    def _open_log(self, first_offset: int) -> Log:
         if self._log is None:
             options = self._options
             # Roll by size only: by time, old records would make a segment for each week.

@@ -98,7 +98,7 @@ def read_contents(
 ) -> dict[str, Content]:
     """Return what the logs will have; not of what cannot be read."""
     found: dict[str, Content] = {}
-    for value in _spread(given, names, arrivals, _contents, executor, None):
+    for value in _run_parts(given, names, arrivals, _contents, executor, None):
         found.update(value)
     return found
 
@@ -107,22 +107,22 @@ def write_partitions(given: RestoreSource, order: RestoreOrder, executor: Execut
     """Write partitions into the staging folder."""
     place = order.staging.root, order.staging.write_id
     work = functools.partial(_write, place=place, ids=order.ids)
-    found = _spread(given, order.names, order.arrivals, work, executor, order.on_bytes)
+    found = _run_parts(given, order.names, order.arrivals, work, executor, order.on_bytes)
     return [each for value in found for each in value]
 
 
 def _contents(part: _Part, advance: Advance) -> _Made:
     given, arrivals = part
-    return _tried(given, lambda: given.contents([each.name for each in given.partitions], arrivals))
+    return _try_work(given, lambda: given.contents([each.name for each in given.partitions], arrivals))
 
 
 def _write(part: _Part, advance: Advance, place: tuple[str, str], ids: dict[str, str]) -> _Made:
     given, arrivals = part
     names = [each.name for each in given.partitions]
-    return _tried(given, lambda: given.write(RestoreOrder(Staging(*place), names, ids, arrivals, advance)))
+    return _try_work(given, lambda: given.write(RestoreOrder(Staging(*place), names, ids, arrivals, advance)))
 
 
-def _tried(given: RestoreSource, work: Callable[[], Any]) -> _Made:
+def _try_work(given: RestoreSource, work: Callable[[], Any]) -> _Made:
     try:
         return _Made(work(), given.partitions, None)
     except PylogsegError as error:
@@ -131,7 +131,7 @@ def _tried(given: RestoreSource, work: Callable[[], Any]) -> _Made:
         return _Made(None, given.partitions, error)
 
 
-def _spread(
+def _run_parts(
     given: RestoreSource,
     names: Iterable[str],
     arrivals: Arrivals,

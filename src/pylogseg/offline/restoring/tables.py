@@ -143,7 +143,7 @@ class Tables:
                 bounds, key, count = row["offset_min_max"], (row["topic"], row["partition"]), row["offset_count"]
                 told = row["isTransactional_sum"] or 0 if row.get("isTransactional_count") == count else None
                 new = RecordRange(*key, bounds["min"], bounds["max"] + 1, count, told)
-                found[key] = _joined(found[key], new) if key in found else new
+                found[key] = _join_ranges(found[key], new) if key in found else new
         if _is_committed(fragment.physical_schema):
             found = {key: each._replace(is_committed=True) for key, each in found.items()}
         return [found[key] for key in sorted(found)]
@@ -176,7 +176,7 @@ class Tables:
         for file in self._files:
             for each in file.ranges:
                 old = found.get(each.name)
-                found[each.name] = each if old is None else _joined(old, each)
+                found[each.name] = each if old is None else _join_ranges(old, each)
         return dict(sorted(found.items()))
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
@@ -260,7 +260,7 @@ def _is_committed(schema: pa.Schema) -> bool:
     return (schema.metadata or {}).get(ISOLATION_KEY) == b"read_committed"
 
 
-def _joined(a: RecordRange, b: RecordRange) -> RecordRange:
+def _join_ranges(a: RecordRange, b: RecordRange) -> RecordRange:
     told = None if a.transactional is None or b.transactional is None else a.transactional + b.transactional
     bounds = min(a.first_offset, b.first_offset), max(a.end_offset, b.end_offset)
     return RecordRange(a.topic, a.partition, *bounds, a.records + b.records, told, a.is_committed and b.is_committed)

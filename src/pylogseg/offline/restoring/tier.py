@@ -254,7 +254,7 @@ class FromTier(RestoreSource):
         Return where it ends, up to where the result says what is missing, and whether the indexes are right.
         """
         storage, is_whole, noted, end = self._storage, True, 0, segment.base_offset
-        with compared(_uploaded(segment)) as differing:
+        with compared(_find_tier_segment(segment)) as differing:
             beside = _Beside(segment)
             target = storage.open_log(os.path.join(folder, segment_file_name(segment.base_offset, FileKind.LOG)))
             try:
@@ -363,7 +363,7 @@ class _Beside:
         return not report.is_damaged and not report.unindexed_aborts
 
 
-def _uploaded(segment: Segment) -> TierSegment | None:
+def _find_tier_segment(segment: Segment) -> TierSegment | None:
     slice_of = getattr(segment.files, "slice_of", None)
     return None if slice_of is None else slice_of(segment.path)
 

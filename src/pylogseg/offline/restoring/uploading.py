@@ -36,7 +36,7 @@ class StoreUpload:
         self.url = self.store.url
 
     @contextlib.contextmanager
-    def opened(self, *, dry_run: bool = False) -> Iterator[Path]:
+    def open_scratch(self, *, dry_run: bool = False) -> Iterator[Path]:
         """Keep others away; yield a folder of this machine with the small files of the log directory."""
         with contextlib.ExitStack() as stack:
             if not dry_run:
@@ -50,7 +50,7 @@ class StoreUpload:
 
     def check_free(self, names: Iterable[str], overwrite: bool) -> None:
         """Raise RequestError if a partition is there, unless a restore did not finish it."""
-        unfinished = self._unfinished()
+        unfinished = self._read_unfinished()
         for name in () if overwrite else sorted(names):
             if name not in unfinished and self.store.list(name):
                 raise RequestError(f"{self.store.name(name)}: it already exists; overwrite (--overwrite) replaces it")
@@ -67,7 +67,7 @@ class StoreUpload:
 
         `root` has the small files as they are to be.
         """
-        before, names = self._unfinished(), set(partitions)
+        before, names = self._read_unfinished(), set(partitions)
         self._say(before | names)
         for name, files in partitions.items():
             for file, source in files.items():
@@ -99,7 +99,7 @@ class StoreUpload:
         note_entries(LocalStorage(), str(root), {parts[0].name: entries_of_table(parts) for parts in partitions})
         self.commit(files, root)
 
-    def _unfinished(self) -> set[str]:
+    def _read_unfinished(self) -> set[str]:
         return set(json.loads(self.store.read(RESTORING) or b'{"unfinished": []}')["unfinished"])
 
     def _say(self, unfinished: set[str]) -> None:
