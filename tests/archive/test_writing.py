@@ -19,7 +19,7 @@ from helpers.tiers import Key
 import pylogseg
 from pylogseg import BrokerSettings, LogConfig, LogManager, offline
 from pylogseg.archive import open_archive, read_point, seen, uploading, write
-from pylogseg.archive.seen import checkpointed
+from pylogseg.archive.seen import read_noted_offsets
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore
@@ -289,9 +289,9 @@ def test_a_segment_that_begins_during_the_look(tmp_path: Path, monkeypatch: pyte
                 while len(broker.log.segments) < first + 3:
                     cluster.write()
                 broker.directory.checkpoint()
-        return checkpointed(log_dir, kind)
+        return read_noted_offsets(log_dir, kind)
 
-    monkeypatch.setattr(seen, "checkpointed", grown)
+    monkeypatch.setattr(seen, "read_noted_offsets", grown)
     done = write(broker.folder, tmp_path / "archive")
     assert (done.faults, of(done.point).end_offset) == ([], broker.log.high_watermark)
     for each in cluster.brokers:

@@ -57,7 +57,7 @@ class DrillClient:
         self._link.send(*of, values)
         return self._link.receive()
 
-    def _answered(self, of: tuple[int, int], values: dict[str, Any], what: str, *path: Any) -> dict[str, Any]:
+    def _ask_patiently(self, of: tuple[int, int], values: dict[str, Any], what: str, *path: Any) -> dict[str, Any]:
         """Ask until there is no error that ends by itself; return the part of the answer that has its error code."""
         end = time.monotonic() + self._patience_s
         while True:
@@ -95,7 +95,7 @@ class DrillClient:
     def _offset(self, topic: str, number: int, timestamp: int, isolation: int) -> int:
         row = {"partitionIndex": number, "timestamp": timestamp, "currentLeaderEpoch": -1}
         values = {"replicaId": -1, "isolationLevel": isolation, "topics": [{"name": topic, "partitions": [row]}]}
-        found = self._answered(_LIST_OFFSETS, values, f"{topic}-{number}", "topics", 0, "partitions", 0)
+        found = self._ask_patiently(_LIST_OFFSETS, values, f"{topic}-{number}", "topics", 0, "partitions", 0)
         return int(found["offset"])
 
     def records(
@@ -112,7 +112,7 @@ class DrillClient:
         patience_s = self._patience_s / 6 if lacks_end else self._patience_s
         name, until = f"{topic}-{number}", time.monotonic() + patience_s
         while position < end:
-            row = self._fetched(topic, number, position, int(is_committed))
+            row = self._fetch(topic, number, position, int(is_committed))
             data = row["records"] or b""
             rows = scan(data).batches
             if (rows.verdict != Verdict.GOOD).any():
@@ -124,26 +124,26 @@ class DrillClient:
                     reason = f"nothing came from offset {position} on, and the log ends at {end}"
                     raise StorageError(self.address, f"consume {name}", reason)
                 continue
-            kept = _wanted(rows, data, row["abortedTransactions"] or (), aborting) if is_committed else ~rows.is_control
+            kept = _choose(rows, data, row["abortedTransactions"] or (), aborting) if is_committed else ~rows.is_control
             for columns, damage in decode_parts(rows[kept], data):
                 if damage:
                     raise CorruptionError(f"{self.address}: {name}", 0, damage[0].reason, position)
                 yield columns.take((columns.offset >= start) & (columns.offset < end))
             position, until = int(rows.last_offset[-1]) + 1, time.monotonic() + patience_s
 
-    def _fetched(self, topic: str, number: int, position: int, isolation: int) -> dict[str, Any]:
+    def _fetch(self, topic: str, number: int, position: int, isolation: int) -> dict[str, Any]:
         row = {"partition": number, "currentLeaderEpoch": -1, "fetchOffset": position, "lastFetchedEpoch": -1,
                "logStartOffset": -1, "partitionMaxBytes": _FETCH_BYTES}  # fmt: skip
         values = {"replicaId": -1, "maxWaitMs": _WAIT_MS, "minBytes": 1, "maxBytes": _FETCH_BYTES, "sessionId": 0,
                   "isolationLevel": isolation, "sessionEpoch": -1, "forgottenTopicsData": [], "rackId": "",
                   "topics": [{"topic": topic, "partitions": [row]}]}  # fmt: skip
-        return self._answered(_FETCH, values, f"{topic}-{number}", "responses", 0, "partitions", 0)
+        return self._ask_patiently(_FETCH, values, f"{topic}-{number}", "responses", 0, "partitions", 0)
 
-    def committed(self, group: str) -> dict[tuple[str, int], int]:
+    def fetch_committed(self, group: str) -> dict[tuple[str, int], int]:
         """Return the offsets of a group, by topic and partition."""
-        self._answered(_FIND, {"key": group, "keyType": 0}, f"the coordinator of {group}")
+        self._ask_patiently(_FIND, {"key": group, "keyType": 0}, f"the coordinator of {group}")
         asked = {"groupId": group, "topics": None, "requireStable": False}
-        found = self._answered(_OFFSET_FETCH, asked, f"group {group}")
+        found = self._ask_patiently(_OFFSET_FETCH, asked, f"group {group}")
         return {
             (topic["name"], row["partitionIndex"]): row["committedOffset"]
             for topic in found["topics"]
@@ -151,7 +151,7 @@ class DrillClient:
         }
 
 
-def _wanted(rows: BatchTable, data: bytes, aborted: Any, aborting: set[int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _choose(rows: BatchTable, data: bytes, aborted: Any, aborting: set[int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which batches a consumer of committed records takes, as Java's does; `aborting` goes on from before."""
     waiting = sorted(((each["firstOffset"], each["producerId"]) for each in aborted), reverse=True)
     kept = ~rows.is_control

@@ -248,7 +248,7 @@ def drill(
         raise RequestError("cluster: a whole cluster is tried with a Kafka (--kafka-home), and with all partitions")
     disk, files = opened_point(url, storage_options)
     chosen = disk.select(*choice.arguments)
-    result = _begun(files.url, files.point, storage_options)
+    result = _begin(files.url, files.point, storage_options)
     if kafka_home is None:
         result.not_checked.append("whether a real Kafka opens it (--kafka-home, or KAFKA_HOME)")
     else:
@@ -259,7 +259,7 @@ def drill(
     _read_archive(result, wanted, parts, job_count(jobs), on_bytes)
     offsets = _group_offsets(chosen)
     how = functools.partial(
-        _restored, result, wanted, files.url, offsets, folder, storage_options=storage_options, topic=topic,
+        _try_broker, result, wanted, files.url, offsets, folder, storage_options=storage_options, topic=topic,
         partition=partition, jobs=jobs,
     )  # fmt: skip
     how(_ours, f"pylogseg serve {__version__}")
@@ -277,7 +277,7 @@ def drill(
     return result
 
 
-def _begun(url: str, point: Point, storage_options: Mapping[str, Any] | None) -> DrillResult:
+def _begin(url: str, point: Point, storage_options: Mapping[str, Any] | None) -> DrillResult:
     store = archive_store(url.rpartition("#")[0], storage_options)
     digest = hashlib.sha256(store.read(point.name.key) or b"").hexdigest()
     started = iso_text(time.time_ns() // 1_000_000)
@@ -315,7 +315,7 @@ def _read_archive(
     """Read what there has to be from the archive, past any broker."""
     load = Workload("pylogseg drill", [parts[each.name].size for each in wanted], on_bytes)
     for archived, (found, error) in zip(
-        wanted, Threads(jobs).map(_expected, [parts[each.name] for each in wanted], load), strict=True
+        wanted, Threads(jobs).map(_digest_records, [parts[each.name] for each in wanted], load), strict=True
     ):
         row = _row(archived)
         result.expected.append(row)
@@ -335,7 +335,7 @@ def _row(archived: ArchivedPartition) -> ConsumedPartition:
     return ConsumedPartition(archived.name, archived.topic_id, *ends)
 
 
-def _expected(part: Partition, advance: Advance) -> tuple[dict[str, RecordDigest], PylogsegError | None]:
+def _digest_records(part: Partition, advance: Advance) -> tuple[dict[str, RecordDigest], PylogsegError | None]:
     found: dict[str, RecordDigest] = {}
     for isolation in ISOLATIONS:
         digest = RecordDigest()
@@ -356,7 +356,7 @@ def _group_offsets(disk: Disk) -> Offsets:
 # ---- brokers ----
 
 
-def _restored(
+def _try_broker(
     result: DrillResult,
     wanted: list[ArchivedPartition],
     url: str,
@@ -470,13 +470,13 @@ def _ours(
     with serve(target, group_offsets=has_groups(open_dir(target))) as server:
         with DrillClient(server.bootstrap_servers) as client:
             consume(client, time.monotonic())
-        broker.problems += list(_recovered(server))
+        broker.problems += list(_list_recoveries(server))
     if trial.places:
         with Broker(target, node_id=_NODE) as writing:
             broker.problems += list(trial.problems(writing.bootstrap_servers))
 
 
-def _recovered(server: Server) -> Iterator[str]:
+def _list_recoveries(server: Server) -> Iterator[str]:
     """Yield what had to be put in order when logs were opened."""
     for served in server.catalog.partitions():
         for action in served.log().report.actions:
@@ -544,7 +544,7 @@ def _compare(
         broker.problems += list(_differences(found, should))
     here = {(each.topic, each.partition) for each in wanted}
     for group, committed in sorted(offsets.items()):
-        there = client.committed(group)
+        there = client.fetch_committed(group)
         for place, each in sorted(committed.items()):
             if place not in here:
                 continue

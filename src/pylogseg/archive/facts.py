@@ -105,13 +105,13 @@ def _take_epochs(copy: SeenCopy, past: ArchivedPartition | None) -> None:
     if not findings and not file.is_damaged:
         return
     runs = [run for report in reports for run in report.epochs]
-    copy.epochs = _joined(runs, past)
+    copy.epochs = _join_epochs(runs, past)
     problem = file.problem or f"{file.path}: {findings[0].reason}"
     remedy = "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` writes the file"
     copy.doubts.append(f"{problem}: the point has the leader epochs of the batches; {remedy}")
 
 
-def _joined(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[EpochEntry]:
+def _join_epochs(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[EpochEntry]:
     """Return the leader epochs of batches, and of the newest point where the batches agree with it."""
     entries = list[EpochEntry]()
     for run in runs:

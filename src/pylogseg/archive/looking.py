@@ -176,14 +176,14 @@ class PointReport(Outcome):
     def _lists(self) -> Iterator[tuple[str, Sequence[str]]]:
         point, topics = self.point, {part.topic for part in self.point.partitions}
 
-        def joined(texts: Sequence[str]) -> Sequence[str]:
+        def condense(texts: Sequence[str]) -> Sequence[str]:
             return texts if self.is_verbose else joined_lines(texts, topics)
 
         yield "not seen", [f"{part.topic}-{part.partition}" for part in point.not_seen or ()]
         commits = point.above_end
         yield "above the end", [f"{each.group}: {each.topic}-{each.partition}, {each.offset}" for each in commits]
-        yield "fault", joined(point.faults)
-        notes = joined([note for note in point.notes if note not in point.faults])
+        yield "fault", condense(point.faults)
+        notes = condense([note for note in point.notes if note not in point.faults])
         yield "note", [*notes, *(() if point.is_sealed else (UNSEALED,))]
 
 

@@ -23,7 +23,7 @@ class Use(NamedTuple):
     points: int = 1
     read_ms: int = -1  #: When a run last read what one of them needs; -1 if none did.
 
-    def joined(self, other: Use) -> Use:
+    def join(self, other: Use) -> Use:
         """Return the points of both."""
         newest = max(self.newest, other.newest, key=lambda name: (name.time_ms, name.id))
         return Use(newest, self.points + other.points, max(self.read_ms, other.read_ms))
@@ -67,7 +67,7 @@ class Needs:
             reason = f"points {before.use.newest.id} and {use.newest.id} say different things of {key}: {texts}"
             self.conflicts.append(CorruptionError(store.name(use.newest.key), 0, reason))
         whole = first if len(first.sha256) > len(archived.sha256) else archived  # one may know only the first digits
-        self.objects[key] = NeededObject(whole, before.use.joined(use))
+        self.objects[key] = NeededObject(whole, before.use.join(use))
 
 
 def read_needs(
@@ -98,7 +98,7 @@ def read_needs(
 def _note(uses: dict[int, dict[str, Use]], depth: int, names: Iterable[str], use: Use) -> None:
     level = uses.setdefault(depth, {})
     for name in names:
-        level[name] = level[name].joined(use) if name in level else use
+        level[name] = level[name].join(use) if name in level else use
 
 
 def _read_level(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pylogseg.archive.planning import PartitionPlan
-from pylogseg.archive.seen import Key, SeenCopy, checkpointed
+from pylogseg.archive.seen import Key, SeenCopy, read_noted_offsets
 from pylogseg.archive.uploading import UploadJob, left_by_killed, upload
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore, ObjectStore
@@ -61,7 +61,7 @@ class WrittenPartition:
     has_holes: bool = False  #: Whether offsets are in no batch of what was read, and no cleaner explains it.
     is_overtaken: bool = False  #: Whether, while it was read, a broker has removed what the point should have.
 
-    def continued(self, later: WrittenPartition) -> WrittenPartition:
+    def continue_with(self, later: WrittenPartition) -> WrittenPartition:
         """Return it as it is after another look, which began with what was written."""
         later.new, later.adopted = self.new + later.new, self.adopted + later.adopted
         later.notes, later.damage = self.notes + later.notes, self.damage + later.damage
@@ -78,7 +78,7 @@ def _cleaned_beyond(plan: PartitionPlan, end: int, sources: Sequence[SeenCopy]) 
     topic, _, number = plan.key
     for copy in sources or plan.copies[:1] if plan.is_compacted else ():
         log_dir = os.path.dirname(copy.partition.path)
-        cleaned = checkpointed(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
+        cleaned = read_noted_offsets(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
         when = f"while it was read, and the log ends at {end}"
         if cleaned > end:
             return f"a cleaner went up to offset {cleaned} {when}: the next run is whole"

@@ -94,7 +94,7 @@ class Past:
     )  #: Segments of which the store lost objects, by ids.
 
 
-def planned(
+def plan_partition(
     key: Key, copies: Sequence[SeenCopy], seen: SeenCluster, before: Past, *, to_end: bool = False
 ) -> PartitionPlan:
     """Say what of a partition is in the archive by its newest point, and what is to come from where.
@@ -112,7 +112,7 @@ def planned(
     limits[choice.replica] = max(limits[choice.replica], chosen.end)
     start = chosen.partition.log_start_offset
     # A record that a point has, in the same epoch, was committed before it.
-    committed = max(start, min(verdict.committed, lineage.end), _agreed(past, lineage))
+    committed = max(start, min(verdict.committed, lineage.end), _find_agreed_end(past, lineage))
     plan = PartitionPlan(key, [], [], lineage, start, committed, "watermark", _is_compacted(key, copies, seen))
     is_unset = verdict.committed <= start < lineage.end and not _is_running(copies, seen)
     if key[0] == METADATA_TOPIC:
@@ -173,7 +173,7 @@ def _is_running(copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
     return any(seen.disks[copy.disk].state == "running" for copy in copies)
 
 
-def _agreed(past: ArchivedPartition | None, lineage: Lineage) -> int:
+def _find_agreed_end(past: ArchivedPartition | None, lineage: Lineage) -> int:
     """Return up to which offset a log is the one that a point has."""
     if past is None:
         return 0
@@ -202,7 +202,7 @@ def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | N
         return
     for copy in copies:
         segments = copy.partition.segments
-        if past is not None and segments and _tiled(past.segments, segments[-1]) == segments[-1].size:
+        if past is not None and segments and _sum_archived_bytes(past.segments, segments[-1]) == segments[-1].size:
             copy.end = past.end_offset
         else:
             copy.end = max(end_of(segments).offset, copy.partition.log_start_offset)
@@ -210,7 +210,7 @@ def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | N
             copy.end = max(copy.noted_end, least)
 
 
-def _tiled(archived: Sequence[ArchivedSegment], segment: Segment) -> int:
+def _sum_archived_bytes(archived: Sequence[ArchivedSegment], segment: Segment) -> int:
     """Return the bytes of what was archived of the active segment."""
     return sum(each.size for each in archived if each.base_offset >= segment.base_offset)
 
@@ -255,7 +255,7 @@ def _is_compacted(key: Key, copies: Sequence[SeenCopy], seen: SeenCluster) -> bo
 def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
     agreed: list[ArchivedSegment] = []
     if past is not None:
-        limit = min(_agreed(past, plan.lineage), plan.end)
+        limit = min(_find_agreed_end(past, plan.lineage), plan.end)
         agreed = [each for each in past.segments if plan.start < each.end_offset <= limit]
     plan.agreed = agreed = [each for each in agreed if each.segment_id not in plan.lost]
     first = next(

@@ -148,7 +148,7 @@ class SeenCluster:
         self.copies, self.unreadable = {}, []
         self.checkpoints = [OffsetCheckpoints(LocalFiles(), log_dir.path) for log_dir in self.disk.log_dirs]
         for number, log_dir in enumerate(self.disk.log_dirs):
-            cleaned, node_id = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS), self.disks[number].node_id
+            cleaned, node_id = read_noted_offsets(log_dir.path, FileKind.CLEANER_OFFSETS), self.disks[number].node_id
             file = marks[number]
             if file.is_damaged:
                 self._add_fault(f"{file.problem}: high watermarks of this disk are not known")
@@ -298,7 +298,7 @@ def _marks_of(log_dir: str) -> Marks:
     return Marks(found.path, found.state, found.value, found.problem, found.error, written_ns)
 
 
-def checkpointed(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
+def read_noted_offsets(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
     """Return the offsets of a checkpoint of a log directory; none if it cannot be read, which `verify` reports."""
     return read_offset_checkpoint(LocalFiles(), log_dir, kind).value or {}
 

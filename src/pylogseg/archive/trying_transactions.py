@@ -61,7 +61,7 @@ class TransactionTrial:
         with serve(target, end_open_transactions=True) as server, DrillClient(server.bootstrap_servers) as client:
             for place in sorted(looked_at):
                 end = end_offset(parts[place].segments)
-                found.expected[place] = (end, *_consumed(client, place, end))
+                found.expected[place] = (end, *_consume(client, place, end))
         return found
 
     def problems(self, address: str) -> Iterator[str]:
@@ -76,7 +76,7 @@ class TransactionTrial:
             for place, (end, *should) in sorted(self.expected.items()):
                 name = f"{place[0]}-{place[1]}"
                 try:
-                    records, digest = _consumed(client, place, end)
+                    records, digest = _consume(client, place, end)
                 except PylogsegError as error:
                     yield f"{name}: after a transaction of each id: {error}"
                     continue
@@ -87,7 +87,7 @@ class TransactionTrial:
                     )
 
 
-def _consumed(client: DrillClient, place: Place, end: int) -> tuple[int, str]:
+def _consume(client: DrillClient, place: Place, end: int) -> tuple[int, str]:
     digest = RecordDigest()
     for columns in client.records(*place, "read_committed", end):
         digest.add(columns)

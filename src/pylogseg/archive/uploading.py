@@ -120,7 +120,7 @@ def upload(
         leaders = leaders_within(epochs, first, reached)
         small = {
             **made.indexes.finish(),
-            FileKind.TXN_INDEX: _aborted(segment, first, reached),
+            FileKind.TXN_INDEX: _cut_txn_index(segment, first, reached),
             FileKind.PRODUCER_SNAPSHOT: snapshot,
             FileKind.LEADER_EPOCHS: epochs_file(epochs, reached),
         }
@@ -346,7 +346,7 @@ def _epochs(plan: PartitionPlan, made: _Batches) -> tuple[EpochEntry, ...]:
     return plan.lineage.epochs or (EpochEntry(max(made.first_epoch, 0), made._first),)
 
 
-def _aborted(segment: Segment, first: int, end: int) -> bytes:
+def _cut_txn_index(segment: Segment, first: int, end: int) -> bytes:
     """Return the transaction index of a range; none where it cannot be read: a restore makes it anew."""
     data = segment.hint(FileKind.TXN_INDEX)
     if not data:

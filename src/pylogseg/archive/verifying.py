@@ -141,7 +141,7 @@ def verify_archive(
     `summary` is complete after the last one; `on_size` gets the bytes that are to be read. RequestError if there is no
     point.
     """
-    found, damage = _opened(archive, choice, storage_options)
+    found, damage = _open_archive(archive, choice, storage_options)
     needs = found.needs
     summary.points, summary.partitions = len(needs.heads), len(_chosen(found.newest, choice))
     summary.objects = len(needs.objects)
@@ -189,7 +189,7 @@ def _damage_before(found: _Archive, keys: Sequence[str]) -> Iterator[Finding]:
         yield Finding(found.store.name(key), "archive-object", True, reason)
 
 
-def _opened(
+def _open_archive(
     archive: str, choice: PartitionChoice, storage_options: Mapping[str, Any] | None
 ) -> tuple[_Archive, list[Finding]]:
     """Read the points of an archive; return what is wrong with them."""

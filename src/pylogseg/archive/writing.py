@@ -26,7 +26,7 @@ from pylogseg.archive.losses import (
 from pylogseg.archive.newest import known_points, note_points
 from pylogseg.archive.partitions import PartitionItem, WrittenPartition, flush_store, new_objects, write_partition
 from pylogseg.archive.place import check_place, list_objects, lost_objects, lost_segments
-from pylogseg.archive.planning import PartitionPlan, Past, planned
+from pylogseg.archive.planning import PartitionPlan, Past, plan_partition
 from pylogseg.archive.read_notes import forget_damage
 from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Key, SeenCluster, look, stamps
 from pylogseg.archive.uploading import UploadJob
@@ -294,13 +294,13 @@ class _Archiving:
         copies, past = self._seen.copies[key], self._past.get(key, Past())
         for copy in copies:
             settle_facts(copy, past.partition, self._seen)
-        plan = planned(key, copies, self._seen, past, to_end=self._to_end)
+        plan = plan_partition(key, copies, self._seen, past, to_end=self._to_end)
         if (how := plan.needs_look(past.partition)) is None:
             return plan
         for copy in copies:
             look_for_lacks(copy, self._seen, self._around, how)
         if any(copy.lacks for copy in copies):
-            return planned(key, copies, self._seen, past, to_end=self._to_end)
+            return plan_partition(key, copies, self._seen, past, to_end=self._to_end)
         return plan
 
     def _upload(self, plans: Sequence[PartitionPlan]) -> dict[Key, WrittenPartition]:
@@ -345,7 +345,7 @@ class _Archiving:
                 partition = written[key].partition
                 self._past[key] = Past(partition, seen.disks[partition.disk].path)
             for key, later in self._upload([self._plan(key) for key in again]).items():
-                written[key] = written[key].continued(later)
+                written[key] = written[key].continue_with(later)
             self._above = self._commits_above_end(None)
 
     def _add_faults(self) -> None:

@@ -139,7 +139,7 @@ class Staging:
                     for part in written:
                         self._check_size(part)
                     said = functools.cache(lambda folder: all_entries(self._storage, folder))
-                    moves = [self._joined(parts, said) for parts in by_partition]
+                    moves = [self._join_parts(parts, said) for parts in by_partition]
                     texts = {name: data.decode(errors=_BYTES) for name, data in (files or {}).items()}
                     plan = {"write": self.write_id, "partitions": moves, "files": texts, "isMarked": may_repeat}
                     self._storage.write_whole(plan_path, json.dumps(plan).encode())
@@ -161,7 +161,7 @@ class Staging:
     def _target(self, part: WrittenPart) -> str:
         return self._storage.join(self.root, part.name)
 
-    def _joined(self, parts: list[WrittenPart], said: Callable[[str], AllEntries]) -> dict[str, Any]:
+    def _join_parts(self, parts: list[WrittenPart], said: Callable[[str], AllEntries]) -> dict[str, Any]:
         """Move the files of all parts into the folder of the first, whose epochs apply to all; return the plan."""
         storage, first = self._storage, parts[0]
         for part in parts[1:]:

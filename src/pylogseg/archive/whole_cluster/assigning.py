@@ -112,8 +112,8 @@ def assign_partitions(
         if part.topic == TRANSACTIONS and assignment.last not in part.replicas:
             part.replicas[-1] = assignment.last
     _choose_directories(assignment, sizes)
-    assignment.lowered = _lowered(image, partitions)
-    assignment.local = _tiered(image)
+    assignment.lowered = _find_lowered(image, partitions)
+    assignment.local = _list_tier_settings(image)
     return assignment
 
 
@@ -160,7 +160,7 @@ def _choose_directories(assignment: ClusterAssignment, sizes: Mapping[str, int])
             loads[broker][loads[broker].index(least)] = (least[0] + sizes.get(part.name, 0) + 1, least[1])
 
 
-def _lowered(image: Image, partitions: Sequence[Assignment]) -> dict[str, tuple[int, int]]:
+def _find_lowered(image: Image, partitions: Sequence[Assignment]) -> dict[str, tuple[int, int]]:
     """Return topics whose own ``min.insync.replicas`` is above the replicas that they have now."""
     fewest: dict[str, int] = {}
     for part in partitions:
@@ -173,7 +173,7 @@ def _lowered(image: Image, partitions: Sequence[Assignment]) -> dict[str, tuple[
     return lowered
 
 
-def _tiered(image: Image) -> dict[str, list[str]]:
+def _list_tier_settings(image: Image) -> dict[str, list[str]]:
     """Return settings of tiered topics, which a broker without remote storage refuses."""
     left_out = {}
     for (kind, topic), settings in sorted(image.configs.items()):
