@@ -268,7 +268,7 @@ def test_a_truncation_ends_the_cleaning_of_its_log(tmp_path, monkeypatch):
         assert not manager.cleaning.uncleanable
         fill(log, 3)
         assert [offset for offset, _, _ in contents(log)] == list(range(13))
-        with manager.cleaning.paused(log.folder), manager.cleaning.paused(log.folder):
+        with manager.cleaning.pause_cleaner(log.folder), manager.cleaning.pause_cleaner(log.folder):
             assert manager.cleaning.clean_dirtiest(manager.cleaning.new_cleaner()) is None
 
 

@@ -47,8 +47,8 @@ class Ownership:
         log, state, directory = self.log, self.log.state, self._directory
         assert directory is not None
         state.metrics.load_seconds = load_seconds
-        state.on_failure, state.on_append = self._failed, self._appended
-        state.on_log_start, state.on_cut = self._log_start_moved, self._cut
+        state.on_failure, state.on_append = self._handle_failure, self._handle_append
+        state.on_log_start, state.on_cut = self._log_start_moved, self._handle_cut
         log.update_high_watermark(log.log_end_offset)
         directory.attach(self._name, log)
         directory.lower_checkpoints(self._name)
@@ -64,12 +64,12 @@ class Ownership:
 
     # ---- changes ----
 
-    def _appended(self) -> None:
+    def _handle_append(self) -> None:
         offsets = self.log.offsets
         offsets.update_high_watermark(offsets.end)
         self._waiters.wake()
 
-    def _failed(self, error: StorageError) -> None:
+    def _handle_failure(self, error: StorageError) -> None:
         self._waiters.wake()  # nothing will be appended any more
         self.on_failure(error)
 
@@ -77,7 +77,7 @@ class Ownership:
         if self._directory is not None:
             self._directory.checkpoint(FileKind.LOG_STARTS)
 
-    def _cut(self) -> None:
+    def _handle_cut(self) -> None:
         """Lower the checkpoints: what is appended next is neither flushed nor compacted yet."""
         if self._directory is not None:
             self._directory.lower_checkpoints(self._name)

@@ -82,7 +82,7 @@ class SliceReader(PartitionReader):
                 return
             size = min(size * 2, self._state.window_bytes)
             segment = self._segment_at(fetched.start.segment)
-            batches = self._scanned(fetched.data, fetched.start.position, segment)
+            batches = self._scan_slice(fetched.data, fetched.start.position, segment)
             rows, _ = self._selected(batches, segment)
             if len(rows):
                 for chunk in self._decode(segment, rows, Window(rows, fetched.data, fetched.start.position)):
@@ -109,7 +109,7 @@ class SliceReader(PartitionReader):
         remedy = "run `pylogseg verify` for details; read the rest with `pylogseg.read` and on_corrupt"
         return CorruptionError(path, position, f"{reason}; {remedy}", self.position)
 
-    def _scanned(self, data: memoryview, position: int, segment: Segment) -> BatchTable:
+    def _scan_slice(self, data: memoryview, position: int, segment: Segment) -> BatchTable:
         """Return the whole batches of a slice; its end may cut off the last."""
         batches = scan(data, file_position=position, crc=self._state.reading.check_crc).batches
         bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)

@@ -179,7 +179,7 @@ class Cleaning:
 
     def _clean(self, cleaner: Cleaner, place: Place) -> Cleaned | None:
         directory, name, log = place
-        with self._taken(log.folder) as taken:
+        with self._take_log(log.folder) as taken:
             if not taken:
                 return None
             what = self._look(place).what  # another thread may just have cleaned it
@@ -201,7 +201,7 @@ class Cleaning:
         return count
 
     def _retain(self, place: Place) -> int:
-        with self._taken(place[2].folder) as taken:
+        with self._take_log(place[2].folder) as taken:
             return place[2].apply_retention() if taken else 0
 
     def _attempt(self, place: Place, work: Callable[[Place], _Result]) -> _Result | None:
@@ -223,7 +223,7 @@ class Cleaning:
     # ---- reservation of logs ----
 
     @contextlib.contextmanager
-    def _taken(self, folder: str) -> Iterator[bool]:
+    def _take_log(self, folder: str) -> Iterator[bool]:
         """Reserve a log during a ``with``; yield False if it is already reserved."""
         with self._mutex:
             if folder in self._busy or folder in self._unwanted:
@@ -241,7 +241,7 @@ class Cleaning:
                     self._mutex.notify_all()
 
     @contextlib.contextmanager
-    def paused(self, folder: str) -> Iterator[None]:
+    def pause_cleaner(self, folder: str) -> Iterator[None]:
         """Keep the cleaner from a log during a ``with``, after aborting a running cleaning of it.
 
         Several threads may do so at the same time, and one thread more than once.

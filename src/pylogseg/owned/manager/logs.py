@@ -122,7 +122,7 @@ class OpenLogs:
             self._scheduler,
             Owner(None, topic_id, self._settings.producer_id_expiration_ms, tasks=False),
         )
-        log.engine.state.undisturbed = functools.partial(self.cleaning.paused, log.folder)
+        log.engine.state.undisturbed = functools.partial(self.cleaning.pause_cleaner, log.folder)
         log.ownership.on_failure = functools.partial(self._fail_soon, directory)
         with self.mutex:
             if directory not in self.directories.online:
@@ -162,11 +162,11 @@ class OpenLogs:
                 self._storage.remove_folder(path)
 
         delay_ms = max(self._settings.topic_defaults.file_delete_delay_ms, 1)
-        self._scheduler.schedule("delete-logs", self._guarded(remove), delay_ms)
+        self._scheduler.schedule("delete-logs", self._guard_task(remove), delay_ms)
 
     # ---- failing ----
 
-    def _guarded(self, work: Callable[[], object]) -> Callable[[], None]:
+    def _guard_task(self, work: Callable[[], object]) -> Callable[[], None]:
         def task() -> None:
             if not self.ending:
                 work()
@@ -176,7 +176,7 @@ class OpenLogs:
     def _fail_soon(self, directory: LogDirectory, error: StorageError) -> None:
         """Call `fail` from another thread, since this one may hold the lock of a log."""
         with contextlib.suppress(ClosedError):
-            self._scheduler.schedule("log-dir-failure", self._guarded(lambda: self.fail(directory, error)), 1)
+            self._scheduler.schedule("log-dir-failure", self._guard_task(lambda: self.fail(directory, error)), 1)
 
     def fail(self, directory: LogDirectory, error: PylogsegError) -> None:
         """Take a log directory offline, with its logs."""

@@ -156,7 +156,7 @@ class LogManager:
         with self._open.mutex:
             self._check_open()
             if (topic, partition) in self._open.current:
-                return self._opened(topic, partition)[2]
+                return self._open_existing(topic, partition)[2]
             if self.directories.failed and log_dir is None:
                 failed = ", ".join(self.directories.failed)
                 raise StorageError(
@@ -201,9 +201,9 @@ class LogManager:
             self._check_open()
             if (topic, partition) not in self._open.current:
                 raise RequestError(f"{topic}-{partition}: no such partition")
-            return self._opened(topic, partition)
+            return self._open_existing(topic, partition)
 
-    def _opened(self, topic: str, partition: int) -> Place:
+    def _open_existing(self, topic: str, partition: int) -> Place:
         """Return an existing partition, opened again if its own `close` closed it."""
         directory, name, log = self._open.current[topic, partition]
         return directory, name, self._open.open(directory, name) if log.is_closed else log
