@@ -12,7 +12,7 @@ from helpers.shell import pylogseg as shell
 import pylogseg
 from pylogseg.archive import list_points, read_point, write
 from pylogseg.disk.tier.point import seal
-from pylogseg.disk.tier.point_json import loaded, parse_point
+from pylogseg.disk.tier.point_json import load_as, parse_point
 from pylogseg.disk.tier.point_lists import head_of
 
 HARMED = "log-start-offset-checkpoint"
@@ -55,5 +55,5 @@ def test_a_point_of_an_older_version(archive: Path) -> None:
         head = json.loads(path.read_text())
         if head["format"] == 3:
             members = {name: value for name, value in head.items() if name not in ("otherFaultCount", "sha256")}
-            fields = loaded(data := seal(json.dumps(members, separators=(",", ":"))).encode(), "old", "a point", (3,))
+            fields = load_as(data := seal(json.dumps(members, separators=(",", ":"))).encode(), "old", "a point", (3,))
             assert head_of(fields, data).faults == head["faultCount"] == 0

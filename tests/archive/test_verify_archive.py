@@ -100,7 +100,7 @@ def test_the_sum_of_what_is_read_in_any_order(fetched: Counter[str], size: int) 
     for wanted in (1.0, 0.6):
         places = [each for each in range(0, size, 1 << 20) if chance.random() < wanted]
         fetched.clear()
-        with objects.summed([stored], moved.append):
+        with objects.sum_objects([stored], moved.append):
             for at in chance.sample(places, len(places)):
                 with objects.open(stored) as view:
                     assert view.read(at, 1 << 20) == data[at : at + (1 << 20)]

@@ -187,7 +187,7 @@ def test_epochs_without_records_go() -> None:
     assert log.epochs == epochs((1, 0), (3, 10))
     assert log.ends() == {1: 10, 3: 30}
     assert [log.epoch_at(offset) for offset in (0, 9, 10)] == [1, 1, 3]
-    assert log.cut(10) == Lineage(epochs((1, 0)), 0, 10)
+    assert log.shorten(10) == Lineage(epochs((1, 0)), 0, 10)
 
 
 def test_the_lowest_rank_is_taken() -> None:

@@ -150,7 +150,7 @@ class History:
             self.uploads.append(self.segment(self.led, first, end))
 
     def segment(self, log: Replica, first: int, end: int) -> Upload:
-        epochs = log.lineage.cut(end).epochs
+        epochs = log.lineage.shorten(end).epochs
         if self.chance.random() < 0.5:  # a manifest has only those of the segment
             below = [entry for entry in epochs if entry.start_offset <= first]
             epochs = (*(below[-1:] and [EpochEntry(below[-1].epoch, first)]), *epochs[len(below) :])

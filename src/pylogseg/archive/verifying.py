@@ -29,7 +29,7 @@ from pylogseg.disk.folders import not_here
 from pylogseg.disk.listing import open_folder
 from pylogseg.disk.notes import note_lines
 from pylogseg.disk.stores import ObjectStore
-from pylogseg.disk.tier.at_point import PointFiles, files_among, lacks_of, listed
+from pylogseg.disk.tier.at_point import PointFiles, files_among, lacks_of, list_stored
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.point import MARK, POINTS, SUFFIXES, ArchivedPartition, Point, PointName
 from pylogseg.disk.tier.points import archive_store, mark_text, read_mark, read_point
@@ -306,7 +306,7 @@ def _read(
     keys_given = options.pop(KEYS_OPTION, None)
     objects = ReadOnce(found.url.removeprefix("aiven+"), options)
     shared = Shared(objects, KeyRing(keys_given))
-    there = listed(objects) if keys else {}
+    there = list_stored(objects) if keys else {}
     for key in keys:
         by_point.setdefault(needed[key].use.newest, set()).add(key)
     for name, mine in sorted(by_point.items(), key=lambda each: (each[0].time_ms, each[0].id), reverse=True):
@@ -349,7 +349,7 @@ def _items(
         groups += [(None, [partition.file_key(name)]) for name in partition.files]
         for segment, keys in groups:
             keys = [key for key in keys if key in mine]
-            stored = [(files.stored(key), found.needs.objects[key].archived.sha256) for key in keys]
+            stored = [(files.get_stored(key), found.needs.objects[key].archived.sha256) for key in keys]
             if stored:
                 read = [each for each in stored if each[0].path in objects.manifests]
                 manifests = tuple((*each, objects.manifests[each[0].path]) for each in read)
@@ -360,7 +360,7 @@ def _items(
 def _check(item: _Item, advance: Advance, level: Any, limit_bytes: int) -> _ItemReport:
     """Read the objects of an item, and what they are; runs in a thread, or in a task of Spark."""
     findings, done, report = [], 0, None
-    with item.objects.summed([stored for stored, _ in item.files], advance):
+    with item.objects.sum_objects([stored for stored, _ in item.files], advance):
         if item.segment is not None:
             report = verify_segment(item.segment, level, limit_bytes=limit_bytes)
         for stored, sha256 in item.files:

@@ -350,7 +350,7 @@ class Disk:
         chosen: dict[str, Partition] = {}
         loose: dict[str, Segment] = {}
         for name in names:
-            asked, files = self._asked(name), [s for s in self.loose if _is_of(s, name)]
+            asked, files = self._select_partitions(name), [s for s in self.loose if _is_of(s, name)]
             if not asked and not files:
                 raise not_here(name, (p.name for p in self.partitions))
             chosen.update((p.path, p) for p in asked)
@@ -359,9 +359,9 @@ class Disk:
 
     def has(self, name: str) -> bool:
         """Check whether a name or pattern matches something; see `select`."""
-        return bool(self._asked(name)) or any(_is_of(segment, name) for segment in self.loose)
+        return bool(self._select_partitions(name)) or any(_is_of(segment, name) for segment in self.loose)
 
-    def _asked(self, name: str) -> list[Partition]:
+    def _select_partitions(self, name: str) -> list[Partition]:
         return [p for p in self.partitions if is_asked(p.name, parse_partition_folder(p.name), name)]
 
 

@@ -152,7 +152,7 @@ def open_dir(
         If a path has no Kafka files, or `memory_map` is asked for a URL of a store.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-    return _opened([*paths, *more], storage_options, tier, memory_map=memory_map)
+    return _open_disk([*paths, *more], storage_options, tier, memory_map=memory_map)
 
 
 def open_later(paths: Sequence[str], *, tier: str | None = None, memory_map: bool = False) -> Disk:
@@ -161,10 +161,10 @@ def open_later(paths: Sequence[str], *, tier: str | None = None, memory_map: boo
     Only names are looked at before, and none is listed later whose folder is being changed. The disk of another machine
     is listed at once.
     """
-    return _opened(paths, None, tier, memory_map=memory_map, is_later=True)
+    return _open_disk(paths, None, tier, memory_map=memory_map, is_later=True)
 
 
-def _opened(
+def _open_disk(
     paths: Sequence[str | os.PathLike[str]],
     storage_options: Mapping[str, Any] | None,
     tier: str | None,
@@ -259,7 +259,7 @@ def _look(
     if contents.is_ambiguous:
         raise ambiguous(path, entries)
     if contents.is_partition and not is_beside_log_dirs(files, path, entries):
-        partitions.append(_partition(files, path, settled(files, path, entries), log_start(files, path, notes)))
+        partitions.append(_partition(files, path, settle_entries(files, path, entries), log_start(files, path, notes)))
         return
     if not contents.is_log_dir and not contents.log_dirs:
         raise nothing_here(path, entries, is_local=isinstance(files, LocalFiles))
@@ -309,7 +309,7 @@ def _log_dir(
             if isinstance(files, LocalFiles) and not any(map(is_of_partition, inside)) and os.path.islink(folder):
                 raise StorageError(folder, "read", "a link to a folder without any file of a partition")
             if names is None:
-                partitions.append(_partition(files, folder, settled(files, folder, inside), start))
+                partitions.append(_partition(files, folder, settle_entries(files, folder, inside), start))
             else:
                 partitions.append(_partition_later(files, folder, inside, start))
         except StorageError as error:
@@ -366,9 +366,9 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
 def _partition_later(files: FileSystem, path: str, names: list[Entry], log_start_offset: int) -> Partition:
     """Return a partition whose files are listed when they are asked for; at once while somebody changes them."""
 
-    def listed() -> Partition:
+    def list_again() -> Partition:
         try:
-            return _partition(files, path, settled(files, path, files.list_folder(path)), log_start_offset)
+            return _partition(files, path, settle_entries(files, path, files.list_folder(path)), log_start_offset)
         except StorageError as error:
             if not is_missing(error):
                 raise
@@ -378,8 +378,8 @@ def _partition_later(files: FileSystem, path: str, names: list[Entry], log_start
     logs = [parse_file_name(name) for name, *_ in names if name.endswith(ending)]
     bases = [name.offset for name in logs if name.offset is not None]
     if not bases or not is_settled(files, path, names):
-        return listed()
-    once = Once(listed)
+        return list_again()
+    once = Once(list_again)
     segments: Later[Segment] = Later(lambda: once().segments)
     others: Later[OtherFile] = Later(lambda: once().others)
     folder = parse_topic_folder(files.split(path)[1])
@@ -395,7 +395,7 @@ def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
     topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
     if name.kind is not FileKind.LOG or name.offset is None:
         return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)
-    beside = _partition(files, folder, settled(files, folder, files.list_folder(folder)), 0)
+    beside = _partition(files, folder, settle_entries(files, folder, files.list_folder(folder)), 0)
     for segment in beside.segments:
         if segment.name == last_name:
             return segment
@@ -409,7 +409,7 @@ _QUIET_MS = 2000
 _RENAMES_S = 0.005
 
 
-def settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
+def settle_entries(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     """Return consistent entries of a partition's folder; list it again while a writer is changing it.
 
     A listing is not atomic: it may lack a file that was made meanwhile, and have one that was made after that. A log

@@ -56,11 +56,11 @@ class Note:
 def without_paths(text: str, name: str = "") -> str:
     """Return a text without ids and without paths, or without those of the partition with a name."""
 
-    def shown(match: re.Match[str]) -> str:
+    def drop_own_path(match: re.Match[str]) -> str:
         is_own = not name or "/" not in match[0] or name in match[0].rstrip(":;,").split("/")
         return "" if is_own else match[0]
 
-    return _PATH.sub(shown, text)
+    return _PATH.sub(drop_own_path, text)
 
 
 def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False, ignores_own_paths: bool = False) -> list[str]:
@@ -76,10 +76,10 @@ def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False, ignores_ow
         if ignores_paths or ignores_own_paths:
             fact = without_paths(fact, note.name if ignores_own_paths else "")
         alike.setdefault((note.place, fact if is_joined else note.text), []).append(note)
-    return [line for some in alike.values() for line in _joined(some)]
+    return [line for some in alike.values() for line in _join_notes(some)]
 
 
-def _joined(notes: Sequence[Note]) -> list[str]:
+def _join_notes(notes: Sequence[Note]) -> list[str]:
     first, names = notes[0], list(dict.fromkeys(note.name for note in notes))
     if len(names) < 2:
         return list(dict.fromkeys(note.text for note in notes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.tier.files import TierFiles
-from pylogseg.disk.tier.tier_storage import mounted, mounted_path
+from pylogseg.disk.tier.tier_storage import mount_tier, mounted_path
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.env.handles import Handles
 from pylogseg.env.listed_storage import ListedStorage, add_root
@@ -28,7 +28,7 @@ class Sources:
 
     def of_partition(self, found: Partition) -> OverlayStorage:
         if not isinstance(found.files, RemoteFiles):
-            return OverlayStorage(mounted(found.files), self._handles)
+            return OverlayStorage(mount_tier(found.files), self._handles)
         entries = [Entry(segment.name, False, segment.size, segment.modified_ms) for segment in found.segments]
         entries += [Entry(found.files.split(file.path)[1], False, file.size, -1) for file in found.others]
         return self._list_storage(found.files, found.path, entries)

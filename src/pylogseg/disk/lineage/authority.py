@@ -142,7 +142,7 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Authority:
     for number, replica in enumerate(replicas):
         if choice.rule is Rule.NAMED and not replicas[choice.replica].lost_tail:
             break  # what was named is meant as it is
-        longer = _continued(replicas[choice.replica], replica, choice)
+        longer = _extend_lineage(replicas[choice.replica], replica, choice)
         if longer is not None and longer.end > lineage.end:
             lineage, extended_by = longer, number
     committed, alarms = 0, []
@@ -156,7 +156,7 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Authority:
         if same.offset < lost_up_to and number != choice.replica:
             epoch, log_epoch = replica.lineage.epoch_at(same.offset), lineage.epoch_at(min(same.offset, lineage.end))
             alarms.append(Alarm(number, same.offset, lost_up_to, epoch, log_epoch, known_by))
-    return Authority(lineage, committed, alarms, extended_by, _lost(replicas, choice, lineage))
+    return Authority(lineage, committed, alarms, extended_by, _find_losses(replicas, choice, lineage))
 
 
 def _as_noted(replica: Replica, end: int | None = None) -> Lineage:
@@ -165,7 +165,7 @@ def _as_noted(replica: Replica, end: int | None = None) -> Lineage:
     return replica.lineage._replace(end=max(replica.lineage.end, end))
 
 
-def _lost(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) -> list[Lost]:
+def _find_losses(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) -> list[Lost]:
     """Find what was committed, or was there and goes on where the log ends, and what no replica has.
 
     Where one that was in sync is whole, all that was committed is there: what else another one had does not count.
@@ -198,7 +198,7 @@ def _known_of(replica: Replica, other: Replica) -> int:
     return min(same.offset, other.high_watermark) if has_lost else 0
 
 
-def _continued(chosen: Replica, other: Replica, choice: Choice) -> Lineage | None:
+def _extend_lineage(chosen: Replica, other: Replica, choice: Choice) -> Lineage | None:
     """Return the history of the chosen replica with what another one has behind its end; None if there is nothing."""
     lineage = chosen.lineage
     if other.lineage.end <= lineage.end:
@@ -214,7 +214,7 @@ def _continued(chosen: Replica, other: Replica, choice: Choice) -> Lineage | Non
     same = divergence(lineage._replace(end=_NO_END), other.lineage)
     if same.epoch != lineage.last_epoch or same.offset < lineage.end:
         return None
-    longer = other.lineage.cut(limit)
+    longer = other.lineage.shorten(limit)
     if longer.end <= lineage.end:
         return None
     behind = tuple(entry for entry in longer.epochs if entry.epoch > lineage.last_epoch)

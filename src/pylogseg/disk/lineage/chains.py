@@ -59,7 +59,7 @@ class Lineage(NamedTuple):
         place = bisect_right(self.epochs, offset, key=lambda entry: entry.start_offset)
         return self.epochs[place - 1].epoch if place else UNKNOWN_EPOCH
 
-    def cut(self, end: int) -> Lineage:
+    def shorten(self, end: int) -> Lineage:
         """Return the lineage of the log without the offsets from `end` on."""
         if end >= self.end:
             return self

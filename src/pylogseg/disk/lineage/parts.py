@@ -115,7 +115,7 @@ def assemble(parts: Sequence[LogRange], lineage: Lineage) -> Assembly:
             reason = f"the log begins at offset {lineage.start}"
             left.append(LeftOut(number, part.first_offset, min(low, part.end_offset), LeftKind.OUTSIDE, reason))
         same = low if within.epoch is None else max(low, min(high, within.offset))
-        agreed = _agreed(part.lineage, lineage, low, same)
+        agreed = _find_agreed_ranges(part.lineage, lineage, low, same)
         ranges += [_Range(start, end, number, 2 * part.rank + is_unknown) for start, end, is_unknown in agreed]
         ends, starts = [low, *(span[1] for span in agreed)], [*(span[0] for span in agreed), max(low, high)]
         for start, end in zip(ends, starts, strict=True):
@@ -138,7 +138,7 @@ class _Range(NamedTuple):
     rank: int  #: The lowest one is taken.
 
 
-def _agreed(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[int, int, bool]]:
+def _find_agreed_ranges(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[int, int, bool]]:
     """Return the offsets in a range where a part has no other leader epoch than the log, as ranges.
 
     With each, whether the part does not know the epoch there, since that was deleted from its list. A part has another

@@ -70,10 +70,10 @@ def point_files(
     keys = KeyRing(options.pop(KEYS_OPTION, None))
     objects = ReadOnce(url.removeprefix(_LAYOUT), options, memory_map=memory_map)
     shared = Shared(objects, keys)
-    return files_among(url, point, shared, listed(objects), set(point.objects), objects.manifests)
+    return files_among(url, point, shared, list_stored(objects), set(point.objects), objects.manifests)
 
 
-def listed(objects: Objects) -> dict[str, Stored]:
+def list_stored(objects: Objects) -> dict[str, Stored]:
     return {_key(objects, stored): stored for stored in objects.find()}
 
 
@@ -120,7 +120,7 @@ def _log(
     for archived in partition.segments:
         key = partition.stem(archived) + SUFFIXES[0]
         name, place = objects.name(f"{objects.root}/{key}"), f"{objects.root}/{partition.stem(archived)}{SUFFIXES[2]}"
-        upload = _checked(
+        upload = _check_upload(
             partition, archived, uploads.get(key), name, None if manifests is None else manifests.get(place)
         )
         if manifests is not None and isinstance(upload, AivenUpload):
@@ -129,7 +129,7 @@ def _log(
     return TieredLog(partition.topic, partition.partition, partition.topic_id, segments, [], [], [])
 
 
-def _checked(
+def _check_upload(
     partition: ArchivedPartition, archived: ArchivedSegment, upload: Upload | None, name: str, sha256: str | None
 ) -> Upload:
     """Return the upload of a segment; one that cannot be read if it is not there, or not that of the point.
@@ -204,7 +204,7 @@ class PointFiles(TierFiles):
                 files = dict(files_of(log)) | dict(_more_files(partition, shared, there))
                 self._folders[f"{url}{INSIDE}{name}"] = dict(sorted(files.items()))
 
-    def stored(self, key: str) -> Stored:
+    def get_stored(self, key: str) -> Stored:
         return self._there[key]
 
 
@@ -270,10 +270,10 @@ def _more_files(
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             yield _small(kind, b"", segment_file_name(base, kind))
     for name, archived in partition.files.items():
-        yield name, _archived(partition, name, archived, shared, there)
+        yield name, _make_tier_file(partition, name, archived, shared, there)
 
 
-def _archived(
+def _make_tier_file(
     partition: ArchivedPartition, name: str, archived: ArchivedFile, shared: Shared, there: Mapping[str, Stored]
 ) -> TierFile:
     key = partition.file_key(name)

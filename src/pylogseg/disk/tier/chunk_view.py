@@ -86,7 +86,7 @@ class Cache:
         except BaseException as error:
             with self._lock:  # the next read tries again
                 futures = [self._chunks.pop((path, chunk)) for chunk in group]
-                self._opened(size)
+                self._end_opening(size)
             for future in futures:
                 future.set_exception(error)
             return
@@ -94,7 +94,7 @@ class Cache:
             self._bytes += sum(map(_cost, opened))
             for chunk in reversed(group):  # a chunk that is dropped then is gone, however late this thread is
                 self._chunks[path, chunk].set_result(opened.pop())
-            self._opened(size)
+            self._end_opening(size)
             self._shrink(1)
 
     def _make_room(self, size: int) -> None:
@@ -106,7 +106,7 @@ class Cache:
                 self._shrink(0, size)
             self._opening += size
 
-    def _opened(self, size: int) -> None:
+    def _end_opening(self, size: int) -> None:
         self._opening -= size
         self._room.notify_all()
 
@@ -141,7 +141,7 @@ class Cache:
             self._chunks.move_to_end(key)
             self._in_use[key] += 1
         try:
-            return _copied(cached, copied)
+            return _copy_opened(cached, copied)
         finally:
             del cached  # who waits for room may have that of this chunk
             with self._room:
@@ -167,7 +167,7 @@ def _groups(missing: list[int], chunks: Chunks) -> Iterator[list[int]]:
         yield group
 
 
-def _copied(cached: Future[Opened], copied: Callable[[bytes], _T]) -> _T | str:
+def _copy_opened(cached: Future[Opened], copied: Callable[[bytes], _T]) -> _T | str:
     opened = cached.result()
     return opened if isinstance(opened, str) else copied(opened)
 
@@ -339,14 +339,14 @@ def opener(encryption: Encryption | None, is_compressed: bool, keys: KeyRing) ->
     if encryption is not None:
         aad, decrypt = encryption.aad, cipher(keys.unwrap(encryption.key_id, encryption.wrapped))
 
-        def decrypted(data: Any, size: int) -> bytes:
+        def decrypt_chunk(data: Any, size: int) -> bytes:
             if len(data) < OVERHEAD_BYTES:
                 raise NotOpened(f"{len(data)} bytes are too few for an encrypted chunk")
             return decrypt(bytes(data[:IV_BYTES]), data[IV_BYTES:], aad)
 
-        steps.append(decrypted)
+        steps.append(decrypt_chunk)
     if is_compressed:
-        steps.append(_decompressed)
+        steps.append(_decompress_chunk)
 
     def open_chunk(data: Any, size: int) -> bytes | str:
         try:
@@ -359,7 +359,7 @@ def opener(encryption: Encryption | None, is_compressed: bool, keys: KeyRing) ->
     return open_chunk
 
 
-def _decompressed(data: Any, size: int) -> bytes:
+def _decompress_chunk(data: Any, size: int) -> bytes:
     try:
         return decompress(memoryview(data), size)
     except CodecError as error:

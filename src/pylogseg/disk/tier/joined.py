@@ -106,7 +106,7 @@ class DiskWithTier(LocalFiles):
         Which uploads are of this log, the leader epochs in the folder say. Raises StorageError as `list_folder`.
         """
         folder = parse_partition_folder(self.split(path)[1])
-        name = None if self.tier is None or folder is None else self._uploaded(self.tier, path, folder)
+        name = None if self.tier is None or folder is None else self._identify_uploads(self.tier, path, folder)
         if self.tier is None or name is None:
             return None
         if name in self.tier.mixed:
@@ -124,7 +124,7 @@ class DiskWithTier(LocalFiles):
         except (CorruptionError, StorageError):
             return []
 
-    def _uploaded(self, tier: Tier, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
+    def _identify_uploads(self, tier: Tier, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
         """Return topic, partition and topic id of the uploads of a folder; None if there are none.
 
         Raises StorageError if several topics may be meant.

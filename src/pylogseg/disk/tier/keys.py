@@ -59,7 +59,7 @@ class _PrivateKey:
         parts = public.n, public.e, numbers.d, numbers.p, numbers.q
         self._cipher = PKCS1_OAEP.new(RSA.construct(parts, consistency_check=False), SHA3_512)
 
-    def opened(self, wrapped: bytes) -> bytes | None:
+    def decrypt_key(self, wrapped: bytes) -> bytes | None:
         """Return what was wrapped; None if it is no data key, or was wrapped with another key."""
         try:
             data = self._cipher.decrypt(wrapped)
@@ -105,7 +105,7 @@ class KeyRing:
         if cached is not None:
             return cached
         key = self._key(key_id)
-        data = key.opened(wrapped)
+        data = key.decrypt_key(wrapped)
         if data is None:
             said = f"key {key_id!r} does not open the data key of {len(wrapped)} bytes"
             if not self._opens_others(key_id, key):
@@ -119,7 +119,7 @@ class KeyRing:
     def _opens_others(self, key_id: str, key: _PrivateKey) -> bool:
         if key_id not in self._is_right:
             samples = self._samples.get(key_id, [])
-            self._is_right[key_id] = any(key.opened(sample) is not None for sample in samples)
+            self._is_right[key_id] = any(key.decrypt_key(sample) is not None for sample in samples)
         return self._is_right[key_id]
 
     def _key(self, key_id: str) -> _PrivateKey:

@@ -300,14 +300,14 @@ def _headers(upload: Upload, offset: int) -> Iterator[BatchTable]:
     base = upload.segment.start_offset
     with upload.open() as view:
 
-        def walked(start: int) -> Iterator[Window | Gap]:
+        def walk_from(start: int) -> Iterator[Window | Gap]:
             return walk(view, start=start, lowest_offset=base, crc=False, first_window_bytes=SMALL_WINDOW_BYTES)
 
-        start = _indexed(upload, offset)
-        items = walked(start)
+        start = _find_position(upload, offset)
+        items = walk_from(start)
         first = next(items, None)
         if start and not (isinstance(first, Window) and _begins(first.batches, start, offset)):
-            items, first = walked(0), None
+            items, first = walk_from(0), None
         for item in items if first is None else chain([first], items):
             if isinstance(item, Window):
                 yield item.batches
@@ -318,7 +318,7 @@ def _begins(rows: BatchTable, position: int, offset: int) -> bool:
     return bool(rows.position[0] == position and rows.base_offset[0] < offset)
 
 
-def _indexed(upload: Upload, offset: int) -> int:
+def _find_position(upload: Upload, offset: int) -> int:
     """Return a position of a batch below an offset, by the index; 0 if it has none."""
     if FileKind.OFFSET_INDEX not in upload.small_files or offset <= upload.segment.start_offset:
         return 0

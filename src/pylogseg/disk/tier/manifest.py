@@ -102,11 +102,11 @@ def whole(at: str, fields: dict[str, Any], name: str, most: int = _INT32, least:
     """Return a number of a JSON object; CorruptionError if it is not there, or not within its bounds."""
     value = fields.get(name)
     if type(value) is not int or not least <= value <= most:
-        raise CorruptionError(at, 0, f"{name} is {_shown(value)}: expected a number from {least} to {most}")
+        raise CorruptionError(at, 0, f"{name} is {_show_value(value)}: expected a number from {least} to {most}")
     return value
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:40]}..."
 
@@ -125,7 +125,7 @@ def parse_chunks(fields: Any, at: str) -> Chunks:
         stored = whole(at, fields, "transformedChunkSize", least=1)
         return FixedChunks(size, file_size, stored, whole(at, fields, "finalTransformedChunkSize"))
     if kind != "variable":
-        raise CorruptionError(at, 0, f"a chunk index of type {_shown(kind)}: only fixed and variable are known")
+        raise CorruptionError(at, 0, f"a chunk index of type {_show_value(kind)}: only fixed and variable are known")
     sizes = _sizes(fields.get("transformedChunks"), at)
     expected = -(-file_size // size)
     if len(sizes) != expected:
@@ -157,7 +157,7 @@ def check_compressed(chunks: Chunks, overhead: int, at: str) -> None:
         )
 
 
-def _unbased(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Decode base64 as an encoder writes it: the last character has bits that say nothing, which only damage sets."""
     data = base64.b64decode(text, validate=True)
     if base64.b64encode(data).decode() != text:
@@ -170,7 +170,7 @@ def _sizes(text: Any, at: str) -> npt.NDArray[np.int64]:
     if not isinstance(text, str):
         raise CorruptionError(at, 0, "transformedChunks is not there, or no text")
     try:
-        packed = _unbased(text)
+        packed = _decode_base64(text)
         return decode_sizes(decompress(memoryview(packed), SIZES_LIMIT_BYTES), at)
     except CodecError as error:  # a ValueError too
         reason = f"it becomes more than {SIZES_LIMIT_BYTES} bytes" if error.is_limit else str(error)
@@ -382,7 +382,7 @@ def parse_encryption(value: Any, at: str) -> Encryption | None:
     if max(len(wrapped), len(aad)) > 2 * _WRAPPED_LIMIT_BYTES:
         raise CorruptionError(at, 0, f"a dataKey or aad of {max(len(wrapped), len(aad))} characters is not read")
     try:
-        return Encryption(key_id, _unbased(wrapped), _unbased(aad))
+        return Encryption(key_id, _decode_base64(wrapped), _decode_base64(aad))
     except (ValueError, binascii.Error):
         raise CorruptionError(at, 0, "the dataKey or the aad of encryption is not base64") from None
 

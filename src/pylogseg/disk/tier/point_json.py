@@ -37,7 +37,7 @@ def parse_point(data: bytes, at: str) -> Point:
     Raises CorruptionError for any length, type or order that a point cannot have, and if it has another SHA-256 than it
     says.
     """
-    fields = loaded(data, at, "a point", (UNSEALED_FORMAT, SEALED_FORMAT))
+    fields = load_as(data, at, "a point", (UNSEALED_FORMAT, SEALED_FORMAT))
     point = point_of(fields)
     check_seal(fields, data)
     return point
@@ -91,7 +91,7 @@ def check_seal(fields: JsonFields, data: bytes) -> None:
         raise CorruptionError(fields.at, 0, reason)
 
 
-def loaded(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> JsonFields:
+def load_as(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> JsonFields:
     """Return the members of a file of an archive, of a format that is known here."""
     try:
         members = bounded_json.loads(data)

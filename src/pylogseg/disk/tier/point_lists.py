@@ -68,10 +68,10 @@ def write_lists(store: ObjectStore, point: Point, known: Collection[str]) -> tup
     lines = list(_lines(point))
     if not point.is_sealed or sum(len(line) for line, _ in lines) <= _SHORT_BYTES:
         return point.text, False
-    lists = _cut(lines)
+    lists = _cut_lists(lines)
     new, depth = dict(lists), 0
     while len(lists) > _MOST_NAMES:
-        lists, depth = _cut([(name.encode(), None) for name, _ in lists]), depth + 1
+        lists, depth = _cut_lists([(name.encode(), None) for name, _ in lists]), depth + 1
         new.update(lists)
     lacking = [name for name in new if name not in known and store.read(list_key(name)) != new[name]]
     for name in lacking:
@@ -97,21 +97,21 @@ def _line(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _cut(lines: Iterable[_Line]) -> list[tuple[str, bytes]]:
+def _cut_lists(lines: Iterable[_Line]) -> list[tuple[str, bytes]]:
     lists, inside, size = list[tuple[str, bytes]](), list[bytes](), 0
     part_of: bytes | None = None
     for line, part_of in lines:
         inside.append(line)
         size += len(line)
         if zlib.crc32(line) % _LINES == 0 or len(inside) == _MOST_LINES or size >= _MOST_LINE_BYTES:
-            lists.append(_named(inside, part_of))
+            lists.append(_name_list(inside, part_of))
             inside, size = [], 0
     if inside:
-        lists.append(_named(inside, part_of))
+        lists.append(_name_list(inside, part_of))
     return lists
 
 
-def _named(lines: Sequence[bytes], part_of: bytes | None) -> tuple[str, bytes]:
+def _name_list(lines: Sequence[bytes], part_of: bytes | None) -> tuple[str, bytes]:
     data = b"".join(line + b"\n" for line in ([*lines, part_of] if part_of is not None else lines))
     return hashlib.sha256(data).hexdigest(), data
 

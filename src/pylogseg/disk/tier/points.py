@@ -27,7 +27,7 @@ from pylogseg.disk.tier.point import (
     PointHead,
     PointName,
 )
-from pylogseg.disk.tier.point_json import POINT_ID, loaded, parse_point
+from pylogseg.disk.tier.point_json import POINT_ID, load_as, parse_point
 from pylogseg.disk.tier.point_lists import head_of, read_listed, write_lists
 from pylogseg.env.beside import flush
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -218,7 +218,7 @@ def _read(store: ObjectStore, name: PointName) -> Point:
     if size is None:
         raise RequestError(f"{at}: there is no such point")
     _check_size(at, size)
-    fields, opened = _opened(at, name, store.read(name.key) or b"")
+    fields, opened = _open_point(at, name, store.read(name.key) or b"")
     return read_listed(store, fields, opened.head) if opened.point is None else opened.point
 
 
@@ -242,7 +242,7 @@ def open_points(
             if name.key in large:
                 _check_size(at, sizes[name.key].size)
             data = next(contents)
-            yield data if isinstance(data, StorageError) else _opened(at, name, data or b"")[1]
+            yield data if isinstance(data, StorageError) else _open_point(at, name, data or b"")[1]
         except CorruptionError as error:
             yield error
 
@@ -252,8 +252,8 @@ def _check_size(at: str, size: int) -> None:
         raise CorruptionError(at, _MOST_BYTES, f"a point of {size} bytes is not read")
 
 
-def _opened(at: str, name: PointName, data: bytes) -> tuple[JsonFields, OpenedPoint]:
-    fields = loaded(data, at, "a point", (UNSEALED_FORMAT, SEALED_FORMAT, LISTED_FORMAT))
+def _open_point(at: str, name: PointName, data: bytes) -> tuple[JsonFields, OpenedPoint]:
+    fields = load_as(data, at, "a point", (UNSEALED_FORMAT, SEALED_FORMAT, LISTED_FORMAT))
     if fields.value["format"] == LISTED_FORMAT:
         opened = OpenedPoint(head_of(fields, data), None)
     else:
@@ -290,4 +290,4 @@ def read_mark(store: ObjectStore) -> str | None:
         return None
     if stored.size > _MOST_MARK_BYTES:
         raise CorruptionError(at, _MOST_MARK_BYTES, f"{stored.size:,} bytes: not what says that this is an archive")
-    return loaded(store.read(MARK) or b"", at, "what says that this is an archive", (_MARK_FORMAT,)).text("clusterId")
+    return load_as(store.read(MARK) or b"", at, "what says that this is an archive", (_MARK_FORMAT,)).text("clusterId")

@@ -31,7 +31,7 @@ def difference(found: str, sha256: str) -> str:
 
 
 @contextlib.contextmanager
-def compared(segment: TierSegment | None) -> Iterator[Callable[[], list[CorruptionError]]]:
+def compare_objects(segment: TierSegment | None) -> Iterator[Callable[[], list[CorruptionError]]]:
     """Hash the objects of a segment while they are read; what it yields tells which are not those of their point.
 
     Without a point, nothing is.
@@ -52,12 +52,12 @@ def compared(segment: TierSegment | None) -> Iterator[Callable[[], list[Corrupti
                     differences.append(CorruptionError(objects.name(stored.path), 0, what))
         return differences
 
-    with objects.summed((stored for stored, _ in wanted), lambda size: None):
+    with objects.sum_objects((stored for stored, _ in wanted), lambda size: None):
         yield differing
 
 
 class ReadOnce(Objects):
-    """The objects below a URL. `sha256` tells the SHA-256 of an object that was read inside of `summed`.
+    """The objects below a URL. `sha256` tells the SHA-256 of an object that was read inside of `sum_objects`.
 
     Manifests are read when an archive is opened; theirs are in `manifests`, by paths, and do not travel.
     """
@@ -81,7 +81,7 @@ class ReadOnce(Objects):
     def open(self, stored: Stored) -> FileView:
         shared = self._open.get(stored.path)
         if shared is not None:
-            return shared.opened()
+            return shared.open_view()
         view = super().open(stored)
         if not stored.path.endswith(_MANIFEST):
             return view
@@ -91,7 +91,7 @@ class ReadOnce(Objects):
         return BytesView(view.path, data)
 
     @contextlib.contextmanager
-    def summed(self, objects: Iterable[Stored], advance: Advance) -> Iterator[None]:
+    def sum_objects(self, objects: Iterable[Stored], advance: Advance) -> Iterator[None]:
         """Hash some objects while they are read, of which no other thread reads any; `advance` gets their bytes."""
         mine = {stored.path: _ObjectSum(super(ReadOnce, self), stored, advance) for stored in objects}
         self._open.update(mine)
@@ -103,7 +103,7 @@ class ReadOnce(Objects):
 
     def sha256(self, stored: Stored) -> str:
         """Return the SHA-256 of an object, of which the rest is read now; StorageError if it cannot be read."""
-        return self._open[stored.path].finished()
+        return self._open[stored.path].finish_digest()
 
 
 class _ObjectSum:
@@ -117,7 +117,7 @@ class _ObjectSum:
         self._view: FileView | None = None
         self._whole: bytes | None = None
 
-    def opened(self) -> FileView:
+    def open_view(self) -> FileView:
         """Open the object; a small one is read whole, for it has several files in it."""
         if self._whole is None and self._stored.size <= _PIECE_BYTES:
             with self._objects.open(self._stored) as view:
@@ -141,7 +141,7 @@ class _ObjectSum:
             if sum(map(len, self._waiting.values())) > _WAITING_BYTES:
                 self._waiting.clear()
 
-    def finished(self) -> str:
+    def finish_digest(self) -> str:
         """Return it, when what nobody has read is read."""
         with self._objects.open(self._stored) as view:
             while self._done < view.size:

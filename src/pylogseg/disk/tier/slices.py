@@ -133,7 +133,7 @@ def whole_log(
     slice leaves out offsets that a manifest claims and its segment does not have.
     """
     good: list[Upload] = sorted((u for u in uploads if not isinstance(u, BrokenUpload)), key=_order)
-    good, claims = settled(good)
+    good, claims = settle_uploads(good)
     parts = _parts(good)
     if parts and lineage is None:
         lineage = _lineage(good, parts)
@@ -141,7 +141,7 @@ def whole_log(
     left: list[tuple[Upload, LeftOut]] = []
     holes: list[tuple[int, int]] = []
     if parts and lineage is not None:
-        assembly = assemble(parts, lineage.cut(end))
+        assembly = assemble(parts, lineage.shorten(end))
         segments = [TierSegment(good[piece.part], piece.first_offset, piece.end_offset) for piece in assembly.pieces]
         left, holes = [(good[piece.part], piece) for piece in (*assembly.left, *claims)], assembly.holes
     if segments:
@@ -214,7 +214,7 @@ def _knows_its_start(part: LogRange) -> bool:
     return not part.epochs or part.epochs[0].start_offset <= part.first_offset
 
 
-def settled(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
+def settle_uploads(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
     """Return uploads, in the order of their offsets, with what their segments have, and what was only claimed."""
     settled: list[Upload] = list(uploads)
     claims: list[LeftOut] = []
@@ -222,7 +222,7 @@ def settled(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
     if not doubtful:
         return settled, claims
     with ThreadPoolExecutor(min(MANIFEST_THREADS, len(doubtful)), thread_name_prefix="pylogseg-tier") as pool:
-        for number, segment in zip(doubtful, pool.map(lambda i: _asked(uploads[i]), doubtful), strict=True):
+        for number, segment in zip(doubtful, pool.map(lambda i: _prove_segment(uploads[i]), doubtful), strict=True):
             upload, said = uploads[number], uploads[number].segment
             if segment is None:
                 continue
@@ -264,7 +264,7 @@ def _last_epoch(segment: UploadedSegment) -> int:
     return max((epoch for epoch, _ in segment.leader_epochs), default=-1)
 
 
-def _asked(upload: Upload) -> UploadedSegment | None:
+def _prove_segment(upload: Upload) -> UploadedSegment | None:
     """Return what a segment has, if its manifest claims more; None also if that cannot be told."""
     said = upload.segment
     if isinstance(upload, FileUpload):  # all but its end is known from the segment

@@ -64,7 +64,7 @@ class Tier:
             # By the time of the upload, where manifests tell it: a bucket that was copied has other times of objects.
             when = max((upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
             latest[topic] = max(latest.get(topic, (-2, -2, "")), (*when, topic_id))
-        self.mixed = {name: why for name, uploads in self.by_partition.items() if (why := _mixed(name, uploads))}
+        self.mixed = {name: why for name, uploads in self.by_partition.items() if (why := _explain_mix(name, uploads))}
         several = _several(self.by_partition, {topic: newest[2] for topic, newest in latest.items()})
         self.refused = {name[:2]: why for name in self.by_partition if (why := several.get(name[0]))}
         self.refused |= {name[:2]: why for name, why in self.mixed.items() if latest[name[0]][2] == name[2]}
@@ -146,7 +146,7 @@ def _place_of(upload: Upload) -> tuple[str, str]:
     return f"{above}/{folder[: folder.rfind(ending)]}", f"{above}/{folder}"
 
 
-def _mixed(name: tuple[str, int, str], uploads: Sequence[Upload]) -> str | None:
+def _explain_mix(name: tuple[str, int, str], uploads: Sequence[Upload]) -> str | None:
     """Return why uploads of one topic id are not those of one cluster: copies of it went on apart.
 
     A cluster may have changed its prefix, but then does not upload the same offsets below both.

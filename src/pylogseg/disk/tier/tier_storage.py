@@ -25,7 +25,7 @@ def mounted_path(files: TierFiles, path: str) -> str:
     return os.path.join(top, *inside.split("/")) if inside else top
 
 
-def mounted(files: FileSystem) -> Storage | None:
+def mount_tier(files: FileSystem) -> Storage | None:
     """Return a storage for the file system of a tier, or of a disk with one; None for another."""
     return cast(Storage, _Mounted(files)) if isinstance(files, (TierFiles, DiskWithTier)) else None
 

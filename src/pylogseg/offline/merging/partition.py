@@ -133,7 +133,7 @@ def plan_merge(replicas: Sequence[ReplicaScan], known: Known | None, named: int 
     for first, until in missing:
         ranges, taken = without(first, until, noted)
         left, cuts = left + ranges, cuts + taken
-    return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, left, trusts, cuts)
+    return Plan(replicas, choice, verdict, verdict.lineage.shorten(end), pieces, left, trusts, cuts)
 
 
 class MergedWriter:

@@ -279,7 +279,7 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
         found.noted_start = max(start, noted_epochs[0].start_offset)
     found.known_end = max([found.end, *(entry.start_offset for entry in noted_epochs)])
     first, last = (noted_epochs[0], noted_epochs[-1]) if noted_epochs else (EpochEntry(-1, -1), EpochEntry(-1, -1))
-    found.below = Lineage.of(seen, found.first_base, found.end).cut(first.start_offset)
+    found.below = Lineage.of(seen, found.first_base, found.end).shorten(first.start_offset)
     behind = [entry for entry in seen if entry.epoch > last.epoch and entry.start_offset >= last.start_offset]
     found.epochs = Lineage.of([*noted_epochs, *behind], found.log_start, found.known_end).epochs
     if found.is_compacted:

@@ -15,7 +15,7 @@ from pylogseg.disk.notes import Note, note_lines
 from pylogseg.disk.target import METADATA_REASON
 from pylogseg.disk.tier.at_point import PointFiles, lacks_of
 from pylogseg.disk.tier.files import INSIDE, TierFiles
-from pylogseg.disk.tier.read_once import compared
+from pylogseg.disk.tier.read_once import compare_objects
 from pylogseg.disk.tier.slices import TierSegment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, RequestError
@@ -254,7 +254,7 @@ class FromTier(RestoreSource):
         Return where it ends, up to where the result says what is missing, and whether the indexes are right.
         """
         storage, is_whole, noted, end = self._storage, True, 0, segment.base_offset
-        with compared(_find_tier_segment(segment)) as differing:
+        with compare_objects(_find_tier_segment(segment)) as differing:
             beside = _Beside(segment)
             target = storage.open_log(os.path.join(folder, segment_file_name(segment.base_offset, FileKind.LOG)))
             try:
