@@ -24,7 +24,7 @@ from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.stores import store_of
 from pylogseg.errors import StorageError
 from pylogseg.inspect.verify.findings import Level
-from pylogseg.tables.export.notes import locked
+from pylogseg.tables.export.notes import lock_place
 
 s3fs = pytest.importorskip("s3fs")
 URL = f"s3://{BUCKET}/archive"
@@ -157,7 +157,7 @@ def test_a_lock_that_its_own_process_left(disk: Path, store: ObjectServer, caplo
             prune(URL, keep_last=1, storage_options=store.options)
         seen.append(str(caught.value))
 
-    with locked(store_of(URL, store.options)):
+    with lock_place(store_of(URL, store.options)):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()

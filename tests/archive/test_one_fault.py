@@ -23,7 +23,7 @@ from pylogseg.env.beside import make_temporary_name
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.messages.framing import encode_framed
 from pylogseg.tables.export import notes
-from pylogseg.tables.export.notes import locked
+from pylogseg.tables.export.notes import lock_place
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_a_damaged_lock(home: Path, content: str) -> None:
 def test_a_second_run_names_the_first(home: Path, tmp_path: Path) -> None:
     for url in (tmp_path / "archive", "memory://second"):
         store = archive_store(url)
-        with locked(store, "archive"):
+        with lock_place(store, "archive"):
             store.put("archive.json", b'{"format": 1, "clusterId": ""}')
             done = shell("archive", home, url)
         assert (done.code, f"archive, process {os.getpid()}" in done.err) == (2, True), done.err
@@ -258,7 +258,7 @@ def test_of_runs_that_begin_together_one_writes(home: Path) -> None:
         def run(url: str = url, barrier: threading.Barrier = barrier, done: list[str] = done) -> None:
             barrier.wait()
             try:
-                with locked(store_of(url), "archive"):
+                with lock_place(store_of(url), "archive"):
                     done.append("worked")
             except StorageError:
                 pass

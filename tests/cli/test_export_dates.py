@@ -52,7 +52,7 @@ def export(
 ) -> list[ExportedPart]:
     reading = Reading(**how)
     table = TableExport(out, form, reading.isolation_level, dry_run=dry_run, overwrite=overwrite)
-    with table.opened():
+    with table.open_run():
         selection = Selection(since=times[0], until=times[1])
         logs = logs_of(pylogseg.open_dir(disk))
         groups = parts_of(logs, table, selection, reading.start(), keep_deleted=keep_deleted)
@@ -432,7 +432,7 @@ def test_what_a_table_is_does_not_change(tmp_path: Path) -> None:
 def test_one_export_at_a_time(tmp_path: Path) -> None:
     make(tmp_path / "data" / "t-0", [0] * 3)
     table = TableExport(tmp_path / "out", FORM, "read_uncommitted")
-    with table.opened(), pytest.raises(pylogseg.StorageError, match="lock"):
+    with table.open_run(), pytest.raises(pylogseg.StorageError, match="lock"):
         export(tmp_path / "data", tmp_path / "out")
 
 

@@ -34,9 +34,9 @@ from pylogseg.tables.export.notes import (
     NOTES,
     files_of,
     lacking_of,
-    locked,
+    lock_place,
     note_names,
-    noted,
+    read_note,
     state_of,
 )
 from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
@@ -93,7 +93,7 @@ def export(disk: Path, url: str = URL, **how: Any) -> list[str]:
     """Export as Spark's job does; the states."""
     table = TableExport(url, Form("parquet", COLUMNS), "read_uncommitted", **how)
     logs = logs_of(package.open_dir(disk))
-    with table.opened([log.name for log in logs]):
+    with table.open_run([log.name for log in logs]):
         groups = parts_of(logs, table, Selection(), Reading().start())
         return [part.state for group in groups for part in export_parts(group, table)]
 
@@ -180,7 +180,7 @@ def with_deaths(run: Callable[[], Any], again: Callable[[], None], monkeypatch: 
 def is_whole(url: str = URL) -> bool:
     """Check that what is noted is what is there."""
     store = store_of(url)
-    known = {name for match in note_names(store) for name in files_of(noted(store, match.string))}
+    known = {name for match in note_names(store) for name in files_of(read_note(store, match.string))}
     assert {name for name in store.list() if not name.startswith(NOTES)} == known
     return (state_of(url) or {}).get("state") == "whole" and not any("lock" in name for name in store.list(NOTES))
 
@@ -239,22 +239,22 @@ def test_one_export_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes, "_PATIENCE_SECONDS", 0.2)
     store = store_of(URL)
     with (
-        locked(store),
+        lock_place(store),
         pytest.raises(StorageError, match=r"another run writes to memory://lake: .* delete this object"),
-        locked(store),
+        lock_place(store),
     ):
         pass
     assert store.list() == {}
     for _ in range(2):
         with monkeypatch.context() as patch:
             dying(patch, 1)
-            with pytest.raises(Dies), locked(store):
+            with pytest.raises(Dies), lock_place(store):
                 pass
     assert len(store.list()) == 2
-    with locked(store):
+    with lock_place(store):
         assert len(store.list()) == 1
     store.put(f"{NOTES}/lock-m.json", b'{"host": "elsewhere", "process": 1, "since": "2026"}')
-    with pytest.raises(StorageError, match="process 1 on elsewhere, since 2026"), locked(store):
+    with pytest.raises(StorageError, match="process 1 on elsewhere, since 2026"), lock_place(store):
         pass
     assert len(store.list()) == 1
 
@@ -264,7 +264,7 @@ def test_of_many_exports_that_begin_together_one_goes_on_at_most(memory: Any) ->
 
     def begin(number: int) -> None:
         barrier.wait()
-        with suppress(StorageError), locked(store):
+        with suppress(StorageError), lock_place(store):
             inside[0] += 1
             most[0] = max(most[0], inside[0])
             sleep(0.02)

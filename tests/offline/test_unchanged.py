@@ -76,7 +76,7 @@ def test_export_after_a_value_was_blanked(tmp_path: Path) -> None:
     path, values = _made(tmp_path / "data"), []
     for _ in range(2):
         table = TableExport(tmp_path / "out", Form("parquet", COLUMNS), "read_uncommitted")
-        with table.opened():
+        with table.open_run():
             ((part,),) = parts_of(logs_of(pylogseg.open_dir(tmp_path / "data")), table, Selection(), Reading().start())
             (done,) = export_parts([part], table)
         values.append(pq.read_table(tmp_path / "out" / done.files[0][0], partitioning=None)["value"].to_pylist())

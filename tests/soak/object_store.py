@@ -35,7 +35,7 @@ from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
-from pylogseg.tables.export.notes import locked, state_of
+from pylogseg.tables.export.notes import lock_place, state_of
 from soak import EXAMPLES
 
 COLUMNS = ["topic", "partition", "offset", "key", "value"]
@@ -224,7 +224,7 @@ def exported(store: Store, system: Any, scratch: Path) -> None:
         for name, data in table_in(system).items():
             assert data == wanted[name], "an object is not whole"
     assert (table_in(system), there and there["state"], deaths > 5) == (wanted, "whole", True)
-    with locked(store_of(url, store.options)):
+    with lock_place(store_of(url, store.options)):
         found = subprocess.run([*words, "--overwrite", "-O", url], env=environment, capture_output=True, check=False)
         assert (found.returncode, b"another run writes to s3://bucket/lake" in found.stderr) == (2, True), found.stderr
     print(f"   killed {deaths} times; {len(wanted)} objects")

@@ -20,7 +20,7 @@ from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
 from pylogseg.format.outcome import Headings, Outcome, TextTable
 from pylogseg.format.words import count_text, size_text
-from pylogseg.tables.export.notes import locked
+from pylogseg.tables.export.notes import lock_place
 
 #: What an archive writes, but for points: nothing else is ever removed.
 _OURS = re.compile(
@@ -113,7 +113,7 @@ def prune(
         raise RequestError("nothing says which points are kept: give a number of the last, of hours or of days")
     store = archive_store(archive, storage_options)
     find_point(store)  # before there is a lock in the place
-    with locked(store, "archive prune"):
+    with lock_place(store, "archive prune"):
         known = known_points(store)
         if known.fault is not None:
             raise known.fault

@@ -53,7 +53,7 @@ from pylogseg.format.words import FEW, count_text, names_text, size_text
 from pylogseg.inspect.verify.lacking import Look
 from pylogseg.inspect.verify.missing import Around
 from pylogseg.reading.state import Throttle
-from pylogseg.tables.export.notes import locked
+from pylogseg.tables.export.notes import lock_place
 from pylogseg.tables.question import check_asked, disk_of
 from pylogseg.tables.reader import Reader
 from pylogseg.values.internal.cluster_state import cluster_state
@@ -209,7 +209,7 @@ def write(
     throttle = Throttle.of(max_bytes_per_second)
     store, work = archive_store(archive, storage_options), choose_executor(executor, jobs)
     check_place(store)  # before there is a lock in it
-    with locked(store, "archive"):
+    with lock_place(store, "archive"):
         try:
             return _Archiving(store, form, work, throttle, to_end, on_bytes, paths).run(forget, on_size)
         except StorageError as error:

@@ -59,7 +59,7 @@ from pylogseg.tables.export.file import (
     folder_of,
     target_of,
 )
-from pylogseg.tables.export.notes import locked, note_log, said_of, writing
+from pylogseg.tables.export.notes import lock_place, note_log, said_of, writing
 from pylogseg.tables.export.result import ExportResult
 from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
 from pylogseg.walker.gaps import GapKind
@@ -419,7 +419,7 @@ def _claim(store: ObjectStore, form: Form, names: Sequence[str]) -> Iterator[Non
     if isinstance(store, FolderStore):
         yield
         return
-    with locked(store):
+    with lock_place(store):
         if "columns" in (said_of(store) or {}):
             raise RequestError(f"{store.url}: Spark's export wrote this table, by date: export to another place")
         with writing(store, {"form": form.name}, names):

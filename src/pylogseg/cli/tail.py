@@ -70,7 +70,7 @@ class FollowedReader:
             for chunk in self.reader.read():
                 if len(chunk.columns):
                     self.reader = replace(self.reader, first_offset=int(chunk.columns.offset[-1]) + 1)
-                filtered = self.reader.filtered(chunk)
+                filtered = self.reader.filter_chunk(chunk)
                 if len(filtered.columns):
                     yield filtered
         except StorageError as error:

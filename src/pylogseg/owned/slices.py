@@ -83,7 +83,7 @@ class SliceReader(PartitionReader):
             size = min(size * 2, self._state.window_bytes)
             segment = self._segment_at(fetched.start.segment)
             batches = self._scan_slice(fetched.data, fetched.start.position, segment)
-            rows, _ = self._selected(batches, segment)
+            rows, _ = self._select_batches(batches, segment)
             if len(rows):
                 for chunk in self._decode(segment, rows, Window(rows, fetched.data, fetched.start.position)):
                     assert chunk is not None  # damage raises

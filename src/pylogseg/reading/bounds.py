@@ -26,11 +26,11 @@ from pyarrow import fs
 from pylogseg.format.escape import readable
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
-from pylogseg.reading.filters import check_filter, fields_of, filtered
+from pylogseg.reading.filters import check_filter, fields_of, filter_table
 from pylogseg.reading.logs import LogFiles, LogSource
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.ranges import Range, UncutRange, cut, offset_index
+from pylogseg.reading.ranges import Range, UncutRange, cut_up, offset_index
 
 #: With fewer logs, bounds are looked for in each: a filter may say something else of each partition.
 _MOST_SEARCHED = 16
@@ -62,7 +62,7 @@ class Bounds(NamedTuple):
     until_ms: int | None = None
 
 
-def bounded(logs: Sequence[LogFiles], filter: Any, schema: pa.Schema) -> Iterator[tuple[LogFiles, Bounds]]:
+def bound_logs(logs: Sequence[LogFiles], filter: Any, schema: pa.Schema) -> Iterator[tuple[LogFiles, Bounds]]:
     """Yield the logs that a filter leaves, with the bounds of matching records."""
     if filter is None:
         yield from ((log, Bounds()) for log in logs)
@@ -223,8 +223,8 @@ class Narrowing:
         ranges = [piece.range for piece in pieces]
         is_cut = self.filter is not None and bool(ranges) and bool(fields_of([self.filter], self.fields))
         if not is_cut or not matching(~self.filter, [self.guarantee(ranges)], self.schema):  # all of it matches
-            return [part for piece in pieces for part in cut(piece, target_bytes)]
-        return list(_joined(self._matching(pieces), target_bytes))
+            return [part for piece in pieces for part in cut_up(piece, target_bytes)]
+        return list(_join_ranges(self._matching(pieces), target_bytes))
 
     def _matching(self, pieces: Sequence[UncutRange]) -> list[Range]:
         """The ranges of pieces that a filter leaves, cut as finely as that leaves something out."""
@@ -234,12 +234,12 @@ class Narrowing:
         while True:
             size = sum(part.size for part in ranges)
             fine = max(_FINE_BYTES, size // _PARTS)
-            finer = [less for part in ranges for less in cut(by_path[part.path]._replace(range=part), fine)]
-            ranges = self._left(finer)
+            finer = [less for part in ranges for less in cut_up(by_path[part.path]._replace(range=part), fine)]
+            ranges = self._filter_ranges(finer)
             if len(ranges) == len(finer) or fine == _FINE_BYTES:
                 return ranges
 
-    def _left(self, ranges: list[Range]) -> list[Range]:
+    def _filter_ranges(self, ranges: list[Range]) -> list[Range]:
         """The ranges that a filter leaves, found by comparing groups of them that become smaller."""
         while True:
             size = -(-len(ranges) // _COMPARED)
@@ -250,7 +250,7 @@ class Narrowing:
                 return ranges
 
 
-def _joined(parts: Sequence[Range], target_bytes: int) -> Iterator[Range]:
+def _join_ranges(parts: Sequence[Range], target_bytes: int) -> Iterator[Range]:
     """Ranges that follow one another in a segment as one, up to about so many bytes."""
     whole: Range | None = None
     for part in parts:
@@ -292,5 +292,5 @@ class ArrowFilter:
         """Return the numbers of the matching records of a chunk."""
         table = pa.Table.from_batches([arrow.record_batch(chunk, self._wanted)])
         numbered = table.append_column(_ROW, pa.array(np.arange(len(chunk.columns))))
-        rows: npt.NDArray[np.int64] = filtered(numbered, self.expression).column(_ROW).to_numpy()
+        rows: npt.NDArray[np.int64] = filter_table(numbered, self.expression).column(_ROW).to_numpy()
         return rows

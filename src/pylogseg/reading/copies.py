@@ -83,30 +83,30 @@ class LogCopies:
     def batches(self, segment: Segment) -> Iterator[Good | Damage]:
         """Yield the good batches of a segment in order, with those of copies where it is damaged."""
         own = _of_segment(segment)
-        for item in self._walked(own, segment.base_offset, own.end_offset, is_whole=True):
+        for item in self._walk_source(own, segment.base_offset, own.end_offset, is_whole=True):
             if isinstance(item, Good):
                 yield item
                 continue
             damage = Damage(item.text, item.error)
-            yield from self._told(damage, item.first_offset, item.end_offset, own.name)
+            yield from self._read_others(damage, item.first_offset, item.end_offset, own.name)
             yield damage
 
     def between(self, first: int, end: int, damage: Damage) -> Iterator[Good]:
         """Yield the good batches of offsets that no segment has; note in `damage` whose they are."""
-        yield from self._told(damage, first, end, "")
+        yield from self._read_others(damage, first, end, "")
 
-    def asked(self, first: int, end: int | None, but: str) -> tuple[list[str], list[NotCopied]]:
+    def search_others(self, first: int, end: int | None, but: str) -> tuple[list[str], list[NotCopied]]:
         """Read what others than `but` have of offsets: return their names, and what none of them has intact."""
         damage = Damage("", CorruptionError(but, 0, ""))
-        for _ in self._told(damage, first, _END if end is None else end, but):
+        for _ in self._read_others(damage, first, _END if end is None else end, but):
             pass
         return damage.names, damage.lost
 
-    def _told(self, damage: Damage, first: int, end: int, but: str) -> Iterator[Good]:
+    def _read_others(self, damage: Damage, first: int, end: int, but: str) -> Iterator[Good]:
         others = [source for source in self._sources if source.name != but and source.end_offset > first]
         if end == _END:  # the end of the log: what lies behind all copies is not known to be missing
             end = max([source.end_offset for source in others if source.end_offset < _END], default=end)
-        for name, item in self._filled(first, end, others):
+        for name, item in self._fill_range(first, end, others):
             if isinstance(item, NotCopied):
                 damage.lost.append(item)
                 continue
@@ -114,24 +114,24 @@ class LogCopies:
                 damage.names.append(name)
             yield item
 
-    def _filled(self, first: int, end: int, sources: Sequence[_Source]) -> Iterator[tuple[str, Good | NotCopied]]:
+    def _fill_range(self, first: int, end: int, sources: Sequence[_Source]) -> Iterator[tuple[str, Good | NotCopied]]:
         """Yield the good batches of a range, each from the first of the sources that has it, and what is lost."""
         for number, source in enumerate(sources):
             low, high = max(first, source.first_offset), min(end, source.end_offset)
             if low >= high:
                 continue
             rest = sources[number + 1 :]
-            yield from self._filled(first, low, rest)
-            for item in self._walked(source, low, high, is_whole=False):
+            yield from self._fill_range(first, low, rest)
+            for item in self._walk_source(source, low, high, is_whole=False):
                 if isinstance(item, Good):
                     yield source.name, item
                 else:
-                    yield from self._filled(max(item.first_offset, low), min(item.end_offset, high), rest)
+                    yield from self._fill_range(max(item.first_offset, low), min(item.end_offset, high), rest)
             first = high
         if first < end:
             yield "", NotCopied(first, end)
 
-    def _walked(self, source: _Source, low: int, high: int, *, is_whole: bool) -> Iterator[Good | _Hole]:
+    def _walk_source(self, source: _Source, low: int, high: int, *, is_whole: bool) -> Iterator[Good | _Hole]:
         """Yield the good batches of a source, and the holes between them.
 
         A whole one may lack offsets, as after a cleaning; a range of offsets has to have each.

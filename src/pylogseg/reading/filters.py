@@ -22,19 +22,19 @@ def check_filter(filter: Any, schema: pa.Schema) -> None:
     if not isinstance(filter, pc.Expression):
         raise RequestError(f"a filter is an expression like pyarrow.compute.field('offset') >= 5, not {filter!r}")
     try:
-        filtered(schema.empty_table(), filter)
+        filter_table(schema.empty_table(), filter)
     except (pa.ArrowException, TypeError) as error:
-        raise explained(error, f"the filter {filter}", schema) from None
+        raise explain_error(error, f"the filter {filter}", schema) from None
 
 
-def filtered(table: pa.Table, filter: Any) -> pa.Table:
+def filter_table(table: pa.Table, filter: Any) -> pa.Table:
     """Return the rows for which a filter is true; this thread does the work."""
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
     steps = [source, acero.Declaration("filter", acero.FilterNodeOptions(filter))]
     return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
-def explained(error: Exception, what: str, schema: pa.Schema) -> RequestError:
+def explain_error(error: Exception, what: str, schema: pa.Schema) -> RequestError:
     """Return the error for an expression that Arrow refuses."""
     reason = str(error).splitlines()[0]
     missing = re.search(r"No match for FieldRef\.Name\((.*?)\) in ", reason)
@@ -73,9 +73,9 @@ class Projection:
         self._all, self._names, self._made, self.filter = schema, names, expressions, filter
         empty = pa.schema([schema.field(name) for name in self.needed]).empty_table()
         try:
-            self.schema: pa.Schema = self._projected(empty).schema
+            self.schema: pa.Schema = self._project_table(empty).schema
         except (pa.ArrowException, TypeError) as error:
-            raise explained(error, f"columns {columns!r}", schema) from None
+            raise explain_error(error, f"columns {columns!r}", schema) from None
 
     @functools.cached_property
     def unfiltered(self) -> Projection:
@@ -88,11 +88,11 @@ class Projection:
             return [batch.select(self._names)]
         table = pa.Table.from_batches([batch])
         if self.filter is not None:
-            table = filtered(table, self.filter)
-        parts: list[pa.RecordBatch] = self._projected(table).to_batches()
+            table = filter_table(table, self.filter)
+        parts: list[pa.RecordBatch] = self._project_table(table).to_batches()
         return [part for part in parts if part.num_rows]
 
-    def _projected(self, table: pa.Table) -> pa.Table:
+    def _project_table(self, table: pa.Table) -> pa.Table:
         if self._made is None:
             return table.select(self._names)
         options = acero.ProjectNodeOptions(list(self._made.values()), list(self._made))

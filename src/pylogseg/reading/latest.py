@@ -53,7 +53,7 @@ def latest_chunks(
         places = {(gap.path, gap.position) for gap in state.gaps}
         state.gaps += [gap for gap in again.gaps if (gap.path, gap.position) not in places]
         if missed > 0:
-            state.gaps.append(_gone(last, missed))
+            state.gaps.append(_make_removed_gap(last, missed))
 
 
 class _LastOffsets:
@@ -111,11 +111,11 @@ def _last_offsets(read: _Read, state: ReadState, memory_bytes: int, spill: IO[by
                 part_mask |= bit
                 offsets.narrow(part_mask, part)
         last = offsets.offsets()
-        runs.append(_spilled(last, spill) if parts or runs else last)
+        runs.append(_spill_run(last, spill) if parts or runs else last)
     return _LastOffsets(runs, path)
 
 
-def _spilled(run: _Offsets, spill: IO[bytes]) -> _Offsets:
+def _spill_run(run: _Offsets, spill: IO[bytes]) -> _Offsets:
     """Move a run to a file, so that it needs memory only while it is used."""
     if not len(run):
         return run
@@ -125,6 +125,6 @@ def _spilled(run: _Offsets, spill: IO[bytes]) -> _Offsets:
     return np.memmap(spill, np.int64, "r", position, run.shape)
 
 
-def _gone(last: _LastOffsets, missed: int) -> Gap:
+def _make_removed_gap(last: _LastOffsets, missed: int) -> Gap:
     reason = f"{missed} records that were the last of their key were deleted while the log was read: read it again"
     return Gap(last.path, GapKind.REMOVED, 0, 0, last.lowest, None, reason, False)

@@ -140,9 +140,9 @@ class LogReader:
 
     def read(self) -> Iterator[Chunk]:
         """Yield the chunks of the range of offsets, unfiltered; some may be empty."""
-        yield from self.log.chunks(self.first_offset, self.end_offset, self.selection.timed(self.state))
+        yield from self.log.chunks(self.first_offset, self.end_offset, self.selection.skip_by_time(self.state))
 
-    def filtered(self, chunk: Chunk) -> Chunk:
+    def filter_chunk(self, chunk: Chunk) -> Chunk:
         return self.selection.of_chunk(chunk)
 
     def chunks(self) -> Iterator[Chunk]:

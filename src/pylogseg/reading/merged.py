@@ -86,10 +86,10 @@ def _blocks(heads: list[_LogHead], numbers: list[int], time: int, last: int) -> 
         sizes[-1] = sizes[-1][head.at : stop]
         head.at = stop
     order = np.argsort(np.concatenate(times), kind="stable")
-    yield from _cut(pieces, order, np.concatenate(sizes)[order])
+    yield from _cut_blocks(pieces, order, np.concatenate(sizes)[order])
 
 
-def _cut(
+def _cut_blocks(
     pieces: list[tuple[Chunk, int, int]], order: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> Iterator[Block]:
     """Split records into blocks of bounded size."""

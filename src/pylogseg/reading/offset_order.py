@@ -65,7 +65,7 @@ def _span(head: bytes) -> Span:
     return Span(base, base + last, max(count, 1))
 
 
-def _claimed(spans: list[Span], row: int) -> _Following:
+def _get_following(spans: list[Span], row: int) -> _Following:
     return spans[row], spans[row + 1].base
 
 
@@ -145,7 +145,7 @@ class Order:
         for row, span in enumerate(spans):
             base, end = span.base, span.last
             if row + 2 < len(spans):
-                following = functools.partial(_claimed, spans, row + 1)
+                following = functools.partial(_get_following, spans, row + 1)
             elif row + 1 < len(spans):
                 following = functools.partial(self._following, positions[row + 1], self._expected, end)
             else:

@@ -272,7 +272,7 @@ class PartitionReader:
                 breach = next((gap for gap in gaps if self._concerns(gap)), None)
                 if breach is not None and state.reading.on_corrupt != "skip":  # records before it are returned first
                     rows = rows[rows.position < breach.position]
-                    rows = self._selected(rows, segment)[0] if len(rows) else rows
+                    rows = self._select_batches(rows, segment)[0] if len(rows) else rows
                     yield from self._decode(segment, rows, item) if len(rows) else ()
                 if self._ends_at_any(gaps):
                     yield None
@@ -284,7 +284,7 @@ class PartitionReader:
                         continue
                     yield None
                     return
-                rows, undecided = self._selected(rows, segment)
+                rows, undecided = self._select_batches(rows, segment)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
                 if undecided:
@@ -333,7 +333,7 @@ class PartitionReader:
             view.drop(dropped, window.file_position)
         return end, window.file_position
 
-    def _selected(self, rows: BatchTable, segment: Segment) -> tuple[BatchTable, bool]:
+    def _select_batches(self, rows: BatchTable, segment: Segment) -> tuple[BatchTable, bool]:
         """Return the batches that may have selected records, and whether an open transaction ends the reading."""
         summary = rows.summary()
         if (

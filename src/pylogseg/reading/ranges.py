@@ -148,7 +148,7 @@ def pieces(extent: Extent, since_ms: int | None = None, until_ms: int | None = N
             if begin is None or begin >= share.end_offset:
                 continue
             share = share._replace(first_offset=max(share.first_offset, begin))
-        piece = placed(share)
+        piece = place_share(share)
         last = None if until_ms is None else end_before(share.segment, share.first_offset, until_ms)
         if until_ms is None:
             yield piece
@@ -158,7 +158,7 @@ def pieces(extent: Extent, since_ms: int | None = None, until_ms: int | None = N
             yield piece._replace(range=part._replace(end_offset=end, end=stop))
 
 
-def placed(share: Share) -> UncutRange:
+def place_share(share: Share) -> UncutRange:
     """Return the range of a share of a segment, with its place in the file as far as an index tells."""
     segment, _, first, end = share
     following = -1 if share.following is None else share.following.base_offset
@@ -192,7 +192,7 @@ def _bytes_of(segment: Segment, index: OffsetIndex | None, first: int, end: int)
     return entry.position, max(entry.position, stop), entry.offset if entry.position else -1
 
 
-def cut(piece: UncutRange, target: int, extra: int = 0) -> Iterator[Range]:
+def cut_up(piece: UncutRange, target: int, extra: int = 0) -> Iterator[Range]:
     """Cut a piece into parts of about the same size, no larger than the target if the index allows."""
     whole = piece.range
     count = -(-(whole.size + extra) // target)
@@ -225,9 +225,9 @@ def plan_tasks(
     """Cut pieces into parts of about the same size, and pack as many of them into each task as fit.
 
     Threads, datasets, SQL, Spark and commits of `lake` plan by this. `extra` bytes count besides those of a piece;
-    `max_records` are the most offsets of a task, 0 any number. `narrow` cuts in place of `cut`, by a filter.
+    `max_records` are the most offsets of a task, 0 any number. `narrow` cuts in place of `cut_up`, by a filter.
     """
-    ranges = narrow(pieces, target) if narrow else (part for piece in pieces for part in cut(piece, target, extra))
+    ranges = narrow(pieces, target) if narrow else (part for piece in pieces for part in cut_up(piece, target, extra))
     task: list[Range] = []
     size = offsets = 0
     for part in (part_of_range for whole in ranges for part_of_range in _cap_offsets(whole, max_records)):
@@ -308,7 +308,7 @@ class PlannedLogs:
             return None
         transactions = self._transactions.get(part.folder)
         if transactions is None:
-            log = self._known.get(part.folder) or self.listed(part)
+            log = self._known.get(part.folder) or self.list_log(part)
             there = {} if log is None else {segment.base_offset: segment for segment in log.segments}
             # A segment that is gone still has aborted transactions in its index.
             there.setdefault(part.base_offset, self.segments(part)[0])
@@ -318,7 +318,7 @@ class PlannedLogs:
             self._transactions[part.folder] = transactions
         return transactions
 
-    def listed(self, part: Range) -> LogFiles | None:
+    def list_log(self, part: Range) -> LogFiles | None:
         """List the log as it is now; None if the folder is missing or empty."""
         files, path = self._place(part)
         try:
@@ -388,7 +388,7 @@ class RangeReader:
         (segment,) = self._logs.segments(part)
         if part.next_offset >= 0 and _is_there(segment):
             return
-        log = self._logs.listed(part)
+        log = self._logs.list_log(part)
         end = 0 if log is None else end_offset(log.segments)
         if end < part.end_offset:
             self._state.note(removed_gap(segment, max(end, part.first_offset), part.end_offset))

@@ -42,7 +42,7 @@ def open_unless_removed(segment: Segment, *, or_log: bool = False) -> FileView |
         except StorageError as error:
             if not is_missing(error):
                 raise
-            bases, is_replaced = _left(segment, or_log)
+            bases, is_replaced = _list_bases(segment, or_log)
             if not bases and not is_replaced:
                 if or_log:
                     return None
@@ -67,7 +67,7 @@ def open_or_gap(
         return unreadable_gap(segment, error, first_offset, next_offset)
 
 
-def _left(segment: Segment, or_log: bool) -> tuple[list[int], bool]:
+def _list_bases(segment: Segment, or_log: bool) -> tuple[list[int], bool]:
     """Return the base offsets of the segments in the folder now, and whether the cleaner is replacing one."""
     try:
         entries = segment.files.list_folder(segment.files.split(segment.path)[0])
@@ -85,7 +85,7 @@ def _of_listing(segment: Segment, view: FileView) -> FileView:
     """Leave out what the cleaner merged into a file since its folder was listed: the next segment is gone then."""
     if segment.next_base is None or not isinstance(segment.files, LocalFiles) or has_next(segment):
         return view
-    end, is_found = _cut(segment, view, segment.next_base)
+    end, is_found = _find_batch(segment, view, segment.next_base)
     return Replaced([(view, 0, end)]) if is_found else view
 
 
@@ -108,15 +108,15 @@ def _part(segment: Segment, base: int, opened: contextlib.ExitStack, *, is_last:
     path = files.join(files.split(segment.path)[0], f"{base:020d}{FileKind.LOG.value}")
     there = replace(segment, path=path, base_offset=base, companions={_INDEX: beside(path, _INDEX)})
     view = opened.enter_context(files.open(path, sealed=True))
-    start = _cut(there, view, segment.base_offset)[0] if base < segment.base_offset else 0
+    start = _find_batch(there, view, segment.base_offset)[0] if base < segment.base_offset else 0
     if segment.next_base is None:
         return view, start, view.size
-    end, is_found = _cut(there, view, segment.next_base)
+    end, is_found = _find_batch(there, view, segment.next_base)
     # Behind the last batch of an active segment there may be one that is being written.
     return view, start, end if is_found or is_last else view.size
 
 
-def _cut(segment: Segment, view: FileView, offset: int) -> tuple[int, bool]:
+def _find_batch(segment: Segment, view: FileView, offset: int) -> tuple[int, bool]:
     """Return where the first batch lies that ends at or behind an offset; without one, where the last one ends.
 
     A batch whose header alone says so, since lower offsets follow, is damaged: it is not the first one.

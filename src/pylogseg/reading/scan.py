@@ -18,9 +18,9 @@ from pylogseg.format.moments import warn_caller
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
-from pylogseg.reading.bounds import Bounds, Narrowing, bounded, guarantee_of, matching, up_to
+from pylogseg.reading.bounds import Bounds, Narrowing, bound_logs, guarantee_of, matching, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
-from pylogseg.reading.filters import ColumnChoice, Projection, check_filter, fields_of, filtered
+from pylogseg.reading.filters import ColumnChoice, Projection, check_filter, fields_of, filter_table
 from pylogseg.reading.log_reader import ReadScope, losses_of
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.offset_range import OPEN_END, OffsetRange
@@ -110,7 +110,7 @@ def scan(
     tasks each ahead, of all but the first, and end with the iteration. An error comes in the place of its rows.
     """
     batches = _in_order(table, tasks(), projection, jobs)
-    yield from batches if batch_rows is None else (part for batch in batches for part in _cut(batch, batch_rows))
+    yield from batches if batch_rows is None else (part for batch in batches for part in _cut_rows(batch, batch_rows))
 
 
 def rows_of(
@@ -128,7 +128,7 @@ class Planned(NamedTuple):
     size_bytes: int  #: Of them, about.
 
 
-def planned(table: Table, filter: Any = None) -> Planned:
+def plan_scan(table: Table, filter: Any = None) -> Planned:
     """Return what a scan would read for the rows for which a filter is true; no record is read for it."""
     Projection(table.schema, [], filter)
     read = [file for task in table.tasks(filter, TASK_BYTES) for file in table.files(task)]
@@ -165,7 +165,7 @@ def _for_task(table: Table, projection: Projection, task: Any) -> Projection:
     return projection.unfiltered
 
 
-def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+def _cut_rows(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     return (batch.slice(first, rows) for first in range(0, max(batch.num_rows, 1), rows))
 
 
@@ -222,7 +222,7 @@ class LogScan:
         self._segments: dict[str, Segment] = {}
 
     def __reduce__(self) -> Any:
-        return _unpickled, ((self._scope, self._names, self._typed), self._filters_rows, self._ends)
+        return _restore_scan, ((self._scope, self._names, self._typed), self._filters_rows, self._ends)
 
     @property
     def name(self) -> str:
@@ -246,7 +246,7 @@ class LogScan:
         """
         if columns is not None and self._are_told(self._read_for(columns)):
             target_bytes *= _HEADER_TASKS
-        for log, bounds in bounded(self.logs, filter, self._all):
+        for log, bounds in bound_logs(self.logs, filter, self._all):
             if log.error is not None:
                 self._unreadable(log.error)
                 continue
@@ -330,13 +330,13 @@ class LogScan:
         rows = arrow.record_batches(self._chunks(task, state, names), arrow.schema(names or ["partition"]), state.gaps)
         try:
             if typed is not None:
-                yield from self._decoded(typed, rows, columns, filter)
+                yield from self._decode_rows(typed, rows, columns, filter)
             else:
                 yield from rows if columns else (batch.select([]) for batch in rows)
         finally:
             self._add_gaps(state.gaps)
 
-    def _decoded(
+    def _decode_rows(
         self, typed: ColumnDecoding, rows: Iterator[pa.RecordBatch], columns: Sequence[str], filter: Any
     ) -> Iterator[pa.RecordBatch]:
         if filter is not None and not any(map(typed.is_made, fields_of([filter], self.schema.names))):
@@ -441,17 +441,17 @@ def record_stream(
     schema = target if typed is None else typed.schema()
     if not scope.selection.latest and not views and (filter is not None or scope.state.reading.jobs > 1):
         rows = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, schema.names, filter)
-        return pa.RecordBatchReader.from_batches(schema, warned(rows, gaps))
+        return pa.RecordBatchReader.from_batches(schema, warn_at_end(rows, gaps))
     read = target if typed is None else arrow.schema(typed.list_needed_columns())
     besides: Besides = "views" if views else arrow.copies_for(read.names)
     # ColumnChoice are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
     scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=arrow.lend)
     chunks = scope._replace(state=replace(scope.state, scratch=scratch)).chunks()
     rows = arrow.record_batches(chunks, read, gaps)
-    return pa.RecordBatchReader.from_batches(schema, warned(rows if typed is None else typed.batches(rows), gaps))
+    return pa.RecordBatchReader.from_batches(schema, warn_at_end(rows if typed is None else typed.batches(rows), gaps))
 
 
-def warned(batches: Iterable[pa.RecordBatch], gaps: list[Gap]) -> Generator[pa.RecordBatch]:
+def warn_at_end(batches: Iterable[pa.RecordBatch], gaps: list[Gap]) -> Generator[pa.RecordBatch]:
     """Yield what a program reads; at the end warn once of the timestamps that are null there."""
     try:
         yield from batches
@@ -465,10 +465,10 @@ def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: 
         check_filter(filter, table.schema)
     rows = rows_of(table, columns, filter, jobs=scope.state.reading.jobs)
     limit = scope.selection.limit
-    return rows if limit is None else _limited(rows, limit)
+    return rows if limit is None else _limit_rows(rows, limit)
 
 
-def _limited(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+def _limit_rows(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     left = limit
     for batch in found if limit > 0 else ():
         yield batch.slice(0, left)
@@ -479,14 +479,14 @@ def _limited(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordB
 
 def _only(batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from filtered(pa.Table.from_batches([batch]), filter).to_batches()
+        yield from filter_table(pa.Table.from_batches([batch]), filter).to_batches()
 
 
 def _is_folder(log: LogFiles) -> bool:
     return bool(log.segments) and log.path != log.segments[0].path
 
 
-def _unpickled(made: Any, filters_rows: bool, ends: dict[str, LogEnd]) -> LogScan:
+def _restore_scan(made: Any, filters_rows: bool, ends: dict[str, LogEnd]) -> LogScan:
     table = LogScan(*made, filters_rows=filters_rows)
     table._ends.update(ends)
     return table

@@ -231,15 +231,15 @@ def _end_of(segment: Segment, opened: FileView) -> LogEnd:
         indexed = 0 if view.size <= SMALL_WINDOW_BYTES else position_of_offset(segment, view, 2**63 - 1)
         # The batch of the last index entry may be torn: then the end is before it.
         for start in dict.fromkeys((indexed, 0)):
-            end, position, is_damaged = _walked(segment, view, start, crc=False)
+            end, position, is_damaged = _walk_to_end(segment, view, start, crc=False)
             if is_damaged:  # then a header alone is not trusted, as to where the next batch begins
-                end, position, _ = _walked(segment, view, start, crc=True)
+                end, position, _ = _walk_to_end(segment, view, start, crc=True)
             if position > start:
                 break
         return LogEnd(end, position >= view.size)
 
 
-def _walked(segment: Segment, view: FileView, start: int, *, crc: bool) -> tuple[int, int, bool]:
+def _walk_to_end(segment: Segment, view: FileView, start: int, *, crc: bool) -> tuple[int, int, bool]:
     """Return the offset and the position behind the last good batch, and whether there is damage."""
     end, position, is_damaged = segment.base_offset, start, False
     order = Order(segment, view, starts_inside=start > 0)

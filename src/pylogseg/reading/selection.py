@@ -161,7 +161,7 @@ class Selection:
             return timely
         return timely._replace(columns=columns.take(self.filter.rows(timely)))
 
-    def timed(self, state: ReadState) -> ReadState:
+    def skip_by_time(self, state: ReadState) -> ReadState:
         """Return a state that also leaves out batches without a record in the range of timestamps, by their headers."""
         if not self.has_times:
             return state
@@ -188,7 +188,7 @@ class Selection:
             end = min(end, wanted[1])
 
         def read(state: ReadState) -> Iterator[Chunk]:
-            return (self.of_chunk(chunk) for chunk in log.chunks(first, end, self.timed(state)))
+            return (self.of_chunk(chunk) for chunk in log.chunks(first, end, self.skip_by_time(state)))
 
         chunks = read(state)
         if self.latest:

@@ -37,11 +37,11 @@ def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
     micros = times.fill_null(0).to_numpy()
     none = times.is_null().to_numpy(zero_copy_only=False) | (micros < _FIRST_US)
     hours = np.where(none, 0, micros) // _HOUR_US * _HOUR_US
-    return _counted(batch, "hour", pa.array(hours, mask=none).cast(_SCHEMAS["hour"].field("hour").type))
+    return _count_rows(batch, "hour", pa.array(hours, mask=none).cast(_SCHEMAS["hour"].field("hour").type))
 
 
 def by_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return _counted(batch, "key", batch.column("key"))
+    return _count_rows(batch, "key", batch.column("key"))
 
 
 _COUNT: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {"hour": by_hour, "key": by_key}
@@ -57,7 +57,7 @@ class _Counts(NamedTuple):
         """Add counts, and make few of many."""
         self.batches.extend(more)
         if len(self.batches) >= _TOGETHER:
-            self.batches[:] = [_summed(self.batches, by)]
+            self.batches[:] = [_sum_counts(self.batches, by)]
 
 
 def counted_records(
@@ -67,7 +67,7 @@ def counted_records(
     load = Workload("pylogseg stats", [part.size for part in parts], on_bytes)
     work, fold = functools.partial(_of_part, by=by), functools.partial(_fold, by=by)
     topics = [part.log.segments[0].topic if part.log.segments else "" for part in parts]
-    sums = [counts for _, counts in executor.merge(work, parts, topics, fold, functools.partial(_merged, by=by), load)]
+    sums = [counts for _, counts in executor.merge(work, parts, topics, fold, functools.partial(_add_up, by=by), load)]
     batches = [batch for counts in sums for batch in counts.batches]
     gaps = [gap for counts in sums for gap in counts.gaps]
     return pa.Table.from_batches(batches, _SCHEMAS[by]).sort_by(_ORDERS[by]), gaps
@@ -76,7 +76,7 @@ def counted_records(
 def _of_part(part: LogReader, advance: Advance, by: str) -> _Counts:
     part, wanted = part.apart(advance), arrow.schema(READ[by])
     counts = [_COUNT[by](batch) for batch in arrow.record_batches(part.chunks(), wanted, part.gaps)]
-    return _Counts([_summed([_none(by), *counts], by)], part.gaps)
+    return _Counts([_sum_counts([_none(by), *counts], by)], part.gaps)
 
 
 def _fold(found: dict[int, _Counts], number: int, counts: _Counts, by: str) -> None:
@@ -88,22 +88,22 @@ def _fold(found: dict[int, _Counts], number: int, counts: _Counts, by: str) -> N
     found[number] = counts
 
 
-def _merged(topic: str, parts: Iterable[_Counts], by: str) -> _Counts:
+def _add_up(topic: str, parts: Iterable[_Counts], by: str) -> _Counts:
     sums = _Counts([], [])
     for counts in parts:
         sums.add(counts.batches, by)
         sums.gaps.extend(counts.gaps)
-    return _Counts([_summed([_none(by), *sums.batches], by)], sums.gaps)
+    return _Counts([_sum_counts([_none(by), *sums.batches], by)], sums.gaps)
 
 
-def _counted(batch: pa.RecordBatch, by: str, values: pa.Array) -> pa.RecordBatch:
+def _count_rows(batch: pa.RecordBatch, by: str, values: pa.Array) -> pa.RecordBatch:
     sizes = [pc.fill_null(pc.binary_length(batch.column(name)), 0).cast(pa.int64()) for name in ("key", "value")]
     ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
     columns = [batch.column("topic"), values, ones, pc.add(*sizes)]
-    return _summed([pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[by])], by)
+    return _sum_counts([pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[by])], by)
 
 
-def _summed(counts: Iterable[pa.RecordBatch], by: str) -> pa.RecordBatch:
+def _sum_counts(counts: Iterable[pa.RecordBatch], by: str) -> pa.RecordBatch:
     groups = pa.Table.from_batches(counts, _SCHEMAS[by]).group_by(["topic", by])
     sums = groups.aggregate([("records", "sum"), ("bytes", "sum")])
     parts = sums.select(["topic", by, "records_sum", "bytes_sum"]).combine_chunks().to_batches()

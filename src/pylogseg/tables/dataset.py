@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError
 from pylogseg.reading.filters import ColumnChoice, Projection
-from pylogseg.reading.scan import ALONE_BYTES, FRAGMENT_BYTES, TASK_BYTES, Planned, Table, planned, scan, warned
+from pylogseg.reading.scan import ALONE_BYTES, FRAGMENT_BYTES, TASK_BYTES, Planned, Table, plan_scan, scan, warn_at_end
 
 
 class TableScanner(pads.Scanner):
@@ -37,7 +37,7 @@ class TableScanner(pads.Scanner):
         return self._rows(self._jobs)
 
     def _rows(self, jobs: int) -> Iterator[pa.RecordBatch]:
-        return warned(scan(self._table, self._tasks, self._projection, self._batch_rows, jobs), self._table.gaps)
+        return warn_at_end(scan(self._table, self._tasks, self._projection, self._batch_rows, jobs), self._table.gaps)
 
     def scan_batches(self) -> Iterator[Any]:
         """Refuse: rows do not say which fragment they come from.
@@ -224,7 +224,7 @@ class TableDataset(pads.Dataset):
 
     def planned(self, filter: pc.Expression | None = None) -> Planned:
         """Return what a scan would read for the rows for which a filter is true; no record is read for it."""
-        return planned(self._table, _both(self._filter, filter))
+        return plan_scan(self._table, _both(self._filter, filter))
 
     def to_batches(self, **how: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches; arguments are those of `scanner`."""

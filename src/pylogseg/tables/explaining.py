@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pylogseg.reading.bounds import bounded
+from pylogseg.reading.bounds import bound_logs
 from pylogseg.reading.ranges import Extent, pieces, shares, url_of
 from pylogseg.reading.scan import TASK_BYTES, LogScan
 
@@ -49,7 +49,7 @@ def explain(table: LogScan, filter: Any) -> Explanation:
         for path, size in table.files(task):
             read[path] = read.get(path, 0) + size
     selection, rows = table.selection, list[ExplainedSegment]()
-    left = {log.path for log, _ in bounded(table.logs, filter, table.schema)}
+    left = {log.path for log, _ in bound_logs(table.logs, filter, table.schema)}
     for log in table.logs:
         first, end = selection.range_of(log)
         extent = Extent(log, first, min(end, log.log_end_offset) if log.segments else end)

@@ -257,15 +257,15 @@ class Reader:
         import pyarrow as pa
 
         from pylogseg.reading.arrow.columns import record_batches, schema
-        from pylogseg.reading.filters import filtered
+        from pylogseg.reading.filters import filter_table
 
-        typed = cast("TypedBatches", self._typed(DATASET_COLUMNS))
+        typed = cast("TypedBatches", self._choose_schemas(DATASET_COLUMNS))
         needed = schema(typed.list_needed_columns())
         for chunk in self.chunks():
             rows: dict[int, dict[str, Any]] = {}
             for batch in typed.batches(record_batches(iter([chunk]), needed, self.gaps)):
                 table = pa.Table.from_batches([batch])
-                table = table if self._filter is None else filtered(table, self._filter)
+                table = table if self._filter is None else filter_table(table, self._filter)
                 rows.update({row["offset"]: row for row in table.to_pylist()})
             for record in records_of(chunk, self.columns):
                 if (row := rows.get(record.offset)) is not None:
@@ -290,7 +290,7 @@ class Reader:
         if self.scope.selection.latest and self.decoding is not None and self._filter is not None:
             raise RequestError("a filter on decoded fields cannot be combined with latest=: filter the result")
         self.gaps.clear()
-        return record_stream(self.scope, self.columns, self._filter, self._typed(self._names), views=views)
+        return record_stream(self.scope, self.columns, self._filter, self._choose_schemas(self._names), views=views)
 
     def to_arrow(self) -> pa.Table:
         """Return all records as a table; they must fit in memory."""
@@ -395,7 +395,7 @@ class Reader:
         """Export the schema of the stream alone, for who asks before it reads."""
         from pylogseg.reading.arrow.columns import schema
 
-        typed = self._typed(self._names)
+        typed = self._choose_schemas(self._names)
         return (schema(self.columns) if typed is None else typed.schema()).__arrow_c_schema__()
 
     @property
@@ -425,9 +425,9 @@ class Reader:
         if not self._has_files:
             raise RequestError("a log that this program writes has no plan: use batches(), or read its folder")
         names = DATASET_COLUMNS if columns is None else columns
-        return LogScan(self.scope, names, self._typed(names), filters_rows=filters_rows)
+        return LogScan(self.scope, names, self._choose_schemas(names), filters_rows=filters_rows)
 
-    def _typed(self, names: Sequence[str]) -> TypedBatches | None:
+    def _choose_schemas(self, names: Sequence[str]) -> TypedBatches | None:
         """Choose the schemas for some columns."""
         if self.decoding is None:
             return None

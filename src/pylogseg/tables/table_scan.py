@@ -101,16 +101,16 @@ class TableScan:
             yield task
 
     def _places(self, filter: Any) -> Iterator[Place]:
-        for place in _kept(filter, [Place(log) for log in self._partitions], _of_partition, self.schema):
+        for place in _filter_places(filter, [Place(log) for log in self._partitions], _of_partition, self.schema):
             if self._table == "partitions" or place.partition.error is not None:
                 yield place
                 continue
             inside = [Place(place.partition, segment, size_bytes=segment.size) for segment in place.partition.segments]
-            kept = _kept(filter, inside, self._of_segment, self.schema)
+            kept = _filter_places(filter, inside, self._of_segment, self.schema)
             if self._table == "batches" and filter is not None and fields_of([filter], ("maxTimestamp",)):
-                kept = _kept(filter, kept, _of_times, self.schema)
+                kept = _filter_places(filter, kept, _of_times, self.schema)
             for part in kept:
-                yield from _cut(part, filter) if self._table == "batches" else (part,)
+                yield from _cut_segment(part, filter) if self._table == "batches" else (part,)
 
     def _of_segment(self, place: Place) -> Any:
         segment = place.listed
@@ -125,17 +125,17 @@ class TableScan:
     def batches(self, task: Places, columns: Sequence[str], memory: None, filter: Any) -> Iterator[pa.RecordBatch]:
         wanted = chosen(self.schema, columns)
         if self._table == "partitions":
-            yield self._listed(of_partitions([place.partition for place in task], wanted, self._jobs))
+            yield self._take_rows(of_partitions([place.partition for place in task], wanted, self._jobs))
             return
         listed = [place for place in task if place.segment is not None]
-        yield from (self._unlisted(place.partition, wanted) for place in task if place.segment is None)
+        yield from (self._report_unlisted(place.partition, wanted) for place in task if place.segment is None)
         if self._table == "segments" and listed:
-            yield self._listed(of_segments([place.listed for place in listed], wanted, self._jobs))
+            yield self._take_rows(of_segments([place.listed for place in listed], wanted, self._jobs))
         elif self._table != "segments":
             for place in listed:
                 yield from self._batches(place, wanted) if self._table == "batches" else self._indexes(place, wanted)
 
-    def _listed(self, listed: Listed) -> pa.RecordBatch:
+    def _take_rows(self, listed: Listed) -> pa.RecordBatch:
         rows, gaps = listed
         for gap in gaps:
             self._add(gap)
@@ -167,7 +167,7 @@ class TableScan:
             same = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
             yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {})
 
-    def _unlisted(self, partition: Partition, wanted: pa.Schema) -> pa.RecordBatch:
+    def _report_unlisted(self, partition: Partition, wanted: pa.Schema) -> pa.RecordBatch:
         """Return the row of a partition whose segments cannot be listed."""
         error = cast("StorageError", partition.error)
         reason = f"cannot {error.operation}: {error.reason}"
@@ -204,7 +204,7 @@ def _alone(segment: Segment) -> Partition:
     return Partition(segment.files, segment.topic, segment.partition, folder, "", (segment,), (), 0)
 
 
-def _kept(filter: Any, places: list[Place], of: Callable[[Place], Any], schema: pa.Schema) -> list[Place]:
+def _filter_places(filter: Any, places: list[Place], of: Callable[[Place], Any], schema: pa.Schema) -> list[Place]:
     """Return the places that may have rows which a filter lets through."""
     if filter is None or not places:
         return places
@@ -233,7 +233,7 @@ def _of_parts(ranges: Sequence[Range]) -> Any:
     return of_log(first.topic, first.partition) & _of_offsets(first.first_offset, last.end_offset)
 
 
-def _cut(place: Place, filter: Any) -> Iterator[Place]:
+def _cut_segment(place: Place, filter: Any) -> Iterator[Place]:
     """Yield the parts of a segment that may have batches which a filter on offsets lets through."""
     narrow = Narrowing(filter, BATCHES, ("baseOffset", "lastOffset"), _of_parts)
     if filter is None or not fields_of([filter], narrow.fields):

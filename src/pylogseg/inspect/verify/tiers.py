@@ -98,7 +98,7 @@ def _name_holder(copies: LogCopies, finding: Finding, name: str, end: int) -> Fi
     first = finding.offset
     if not copies.are_there or first is None or end <= first:
         return finding
-    names, lost = copies.asked(first, end, name)
+    names, lost = copies.search_others(first, end, name)
     if lost or not names:
         return finding
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -20,7 +20,7 @@ from pylogseg.env.shared import check_written
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_file_name
-from pylogseg.tables.export.notes import NOTES, locked
+from pylogseg.tables.export.notes import NOTES, lock_place
 from pylogseg.transfer.checkpoints import CHECKPOINTS, note_entries
 from pylogseg.transfer.staging import WrittenPart, entries_of_table
 
@@ -40,7 +40,7 @@ class StoreUpload:
         """Keep others away; yield a folder of this machine with the small files of the log directory."""
         with contextlib.ExitStack() as stack:
             if not dry_run:
-                stack.enter_context(locked(self.store, "restore"))
+                stack.enter_context(lock_place(self.store, "restore"))
                 self._clear()  # of restores that died
                 stack.callback(self._clear)
             root = stack.enter_context(self.store.scratch())

@@ -176,7 +176,7 @@ def copies_for(names: Sequence[str]) -> Besides:
     return "payloads" if "key" in names else "values"
 
 
-def _filled(size_bytes: int, dtype: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
+def _lend_array(size_bytes: int, dtype: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
     memory = lend(size_bytes)
     return pa.py_buffer(memory), np.frombuffer(memory, dtype)
 
@@ -188,24 +188,24 @@ def binary_array(
     place, size = np.ascontiguousarray(place), np.ascontiguousarray(size)
     count = len(size)
     if size.max(initial=-1) < 0:
-        return _repeated(None, kind, count)
-    validity, bits = _filled((count + 7) // 8, np.uint8)
+        return _repeat_value(None, kind, count)
+    validity, bits = _lend_array((count + 7) // 8, np.uint8)
     if kind == pa.binary_view():
-        views, out = _filled(16 * count, np.uint8)
+        views, out = _lend_array(16 * count, np.uint8)
         null_count = _gather.gather_views(place, size, sources, out, bits)
         buffers = [views, *(pa.py_buffer(source) for source in sources)]
     else:
         total = int(size.clip(0).sum(dtype=np.int64))
         if total > 2**31 - 1:
             raise RequestError(f"{total} bytes of payload in one chunk are too many for a binary array; ask for views")
-        offsets, ends = _filled(4 * (count + 1), np.int32)
-        data, out = _filled(total + COPY_SLACK_BYTES, np.uint8)
+        offsets, ends = _lend_array(4 * (count + 1), np.int32)
+        data, out = _lend_array(total + COPY_SLACK_BYTES, np.uint8)
         null_count = _gather.gather_binary(place, size, sources, ends, out, bits)
         buffers = [offsets, data]
     return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)
 
 
-def _made(kind: pa.DataType, size: npt.NDArray[np.int32], null_count: int, buffers: list[Any]) -> pa.Array:
+def _assemble_array(kind: pa.DataType, size: npt.NDArray[np.int32], null_count: int, buffers: list[Any]) -> pa.Array:
     """An array of what the decoder made besides its columns."""
     validity = np.packbits(size >= 0, bitorder="little") if null_count else None
     held = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
@@ -234,11 +234,11 @@ def _ready(
 ) -> pa.Array | None:
     """Return keys or values as the decoder made them, without a look at their places; None where it did not."""
     if null_count == len(size):
-        return _repeated(None, kind, null_count)
+        return _repeat_value(None, kind, null_count)
     if view is not None and kind == pa.binary_view():
-        return _made(kind, size, null_count, [np.ascontiguousarray(view).view(np.uint8), *sources])
+        return _assemble_array(kind, size, null_count, [np.ascontiguousarray(view).view(np.uint8), *sources])
     if copies is not None and kind == pa.binary():
-        return _made(kind, size, null_count, [*copies])
+        return _assemble_array(kind, size, null_count, [*copies])
     return None
 
 
@@ -261,10 +261,10 @@ def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 
 @functools.lru_cache(maxsize=64)  # for the hash of this type its whole text is made
 def _no_headers(count: int) -> pa.Array:
-    return _repeated(None, _TYPES["headers"], count)
+    return _repeat_value(None, _TYPES["headers"], count)
 
 
-def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+def _repeat_value(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     """An array of one value, or of nulls: a slice of one that was made before, where there is one."""
     if count * (len(value) if isinstance(value, str) else 8) > _KEPT_BYTES:
         return _long_repeated.__wrapped__(value, kind, count)
@@ -293,7 +293,7 @@ def _offset(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 
 
 def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    buffer, out = _filled(8 * len(chunk.columns), np.int64)
+    buffer, out = _lend_array(8 * len(chunk.columns), np.int64)
     times = np.ascontiguousarray(chunk.columns.timestamp)
     may_be_null = _gather.microseconds(times, out)
     if may_be_null is False or (fits := are_held(times)).all():
@@ -306,7 +306,7 @@ def _of_batch(value: Callable[[RecordColumns], npt.NDArray[Any]]) -> Callable[[C
     def make(chunk: Chunk, kind: pa.DataType) -> pa.Array:
         per_batch = value(chunk.columns)
         if len(per_batch) and (per_batch == per_batch[0]).all():
-            return _repeated(per_batch[0].item(), kind, len(chunk.columns))
+            return _repeat_value(per_batch[0].item(), kind, len(chunk.columns))
         return _numbers(per_batch[chunk.columns.batch], kind)
 
     return make
@@ -316,7 +316,7 @@ def _timestamp_type(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
     shared = columns.batches.summary().timestamp_type if len(columns) else None
     if shared is not None:
-        return _repeated(shared, kind, len(columns))
+        return _repeat_value(shared, kind, len(columns))
     return _numbers(columns.batches.timestamp_type[columns.batch], kind)
 
 
@@ -331,8 +331,8 @@ def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "key": _key,
     "value": _value,
-    "topic": lambda chunk, kind: _repeated(readable(chunk.topic), kind, len(chunk.columns)),
-    "partition": lambda chunk, kind: _repeated(chunk.partition, kind, len(chunk.columns)),
+    "topic": lambda chunk, kind: _repeat_value(readable(chunk.topic), kind, len(chunk.columns)),
+    "partition": lambda chunk, kind: _repeat_value(chunk.partition, kind, len(chunk.columns)),
     "offset": _offset,
     "timestamp": _timestamp,
     "timestampType": _timestamp_type,
@@ -344,6 +344,6 @@ _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "sequence": _sequence,
     "isTransactional": _of_batch(lambda columns: columns.batches.is_transactional),
     "isControl": _of_batch(lambda columns: columns.batches.is_control),
-    "segment": lambda chunk, kind: _repeated(readable(chunk.segment.name), kind, len(chunk.columns)),
+    "segment": lambda chunk, kind: _repeat_value(readable(chunk.segment.name), kind, len(chunk.columns)),
     "position": _of_batch(lambda columns: columns.batches.position),
 }

@@ -25,21 +25,21 @@ def of_even_size(batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int) 
         return rows_of_it >= rows or _ENOUGH * bytes_of_it >= size_bytes
 
     for batch in batches:
-        for part in _cut(batch, rows, size_bytes):
+        for part in _cut_evenly(batch, rows, size_bytes):
             size = part.nbytes
             alone = is_large(part.num_rows, size)
             if not alone:
                 waiting.append(part)
                 count, held = count + part.num_rows, held + size
             if alone or is_large(count, held):
-                yield from _merged(waiting)
+                yield from _merge_waiting(waiting)
                 waiting, count, held = [], 0, 0
             if alone:
                 yield part
-    yield from _merged(waiting)
+    yield from _merge_waiting(waiting)
 
 
-def _cut(batch: pa.RecordBatch, rows: int, size_bytes: int) -> Iterator[pa.RecordBatch]:
+def _cut_evenly(batch: pa.RecordBatch, rows: int, size_bytes: int) -> Iterator[pa.RecordBatch]:
     parts = max(batch.num_rows // rows, 1)
     bounds = [batch.num_rows * i // parts for i in range(parts + 1)]
     for first, end in itertools.pairwise(bounds):
@@ -56,7 +56,7 @@ def no_larger(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch
     yield from no_larger(batch.slice(half), size_bytes)
 
 
-def _merged(waiting: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _merge_waiting(waiting: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(waiting) < 2:
         return waiting
     merged: list[pa.RecordBatch] = pa.Table.from_batches(waiting).combine_chunks().to_batches()

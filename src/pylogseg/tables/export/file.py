@@ -181,7 +181,7 @@ def export_part(reader: LogReader, out: Path, form: Form, advance: Callable[[int
     if first is None:
         return Exported(None, 0, 0, part.gaps)
     try:
-        records = _written(itertools.chain([first], chunks), target, form, part.gaps)
+        records = _write_file(itertools.chain([first], chunks), target, form, part.gaps)
     except UnfitTimeError:
         return export_part(reader, out, replace(form, has_exact_times=True), advance)
     return Exported(str(target), records, target.stat().st_size, part.gaps)
@@ -214,7 +214,7 @@ def export_together(
 
     times: list[Gap] = []
     try:
-        records = _written(chunks(), target, form, times)
+        records = _write_file(chunks(), target, form, times)
     except UnfitTimeError:
         return export_together(parts, target, replace(form, has_exact_times=True), advance, replaces=replaces)
     except _NotAllReadError:
@@ -223,7 +223,7 @@ def export_together(
     return Exported(str(target), records, target.stat().st_size, gaps)
 
 
-def _written(chunks: Iterator[Chunk], target: Path, form: Form, gaps: list[Gap]) -> int:
+def _write_file(chunks: Iterator[Chunk], target: Path, form: Form, gaps: list[Gap]) -> int:
     """Write a file, which appears under its name when it is whole; how many records it has."""
     target.parent.mkdir(parents=True, exist_ok=True)
     records = 0

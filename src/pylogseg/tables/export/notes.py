@@ -59,7 +59,7 @@ def note_key(name: str) -> str:
     return f"{NOTES}/{name}" if len(name) <= _MOST_NAME else f"{NOTES}/{name[:_HEAD]}{_PARTED}/{name[_HEAD:]}"
 
 
-def noted(store: ObjectStore, name: str) -> dict[str, Any] | None:
+def read_note(store: ObjectStore, name: str) -> dict[str, Any] | None:
     """Read a note; None if there is none, or something died while it wrote it: it is done again."""
     data = store.read(note_key(name))
     try:
@@ -96,7 +96,7 @@ def files_of(note: Mapping[str, Any] | None) -> list[str]:
 
 def said_of(store: ObjectStore) -> dict[str, Any] | None:
     """Read what a table is; ``state`` is ``writing`` until a run has ended. None if nothing is said."""
-    return noted(store, _TABLE.removeprefix(f"{NOTES}/"))
+    return read_note(store, _TABLE.removeprefix(f"{NOTES}/"))
 
 
 @contextlib.contextmanager
@@ -143,22 +143,22 @@ def lacking_of(
     `is_asked` says of which partitions, also of those that have no file any more.
     """
     store = store_of(out, storage_options)
-    findings = list(_unfinished(store, is_asked))
+    findings = list(_find_unfinished(store, is_asked))
     there: Collection[str] | None = None
     for match in [*note_names(store), *note_names(store, _LOG_NOTE)]:
         if not is_asked(match["topic"], int(match["partition"])):
             continue
-        note = noted(store, match.string) or {}
+        note = read_note(store, match.string) or {}
         if note.get("problem"):
-            findings.append(_lost(store, note_key(match.string), f"not all could be exported: {note['problem']}"))
+            findings.append(_report(store, note_key(match.string), f"not all could be exported: {note['problem']}"))
         there = store.list() if there is None else there
         for name, records, *_ in note.get("files", ()):
             if name not in there:
-                findings.append(_lost(store, name, f"this file of the table is not there, with {records:,} records"))
+                findings.append(_report(store, name, f"this file of the table is not there, with {records:,} records"))
     return findings
 
 
-def _unfinished(store: ObjectStore, is_asked: Callable[[str, int], bool]) -> Iterator[Finding]:
+def _find_unfinished(store: ObjectStore, is_asked: Callable[[str, int], bool]) -> Iterator[Finding]:
     """Yield that the last export did not end, unless it was of other partitions."""
     said = said_of(store) or {}
     if said.get("state") != "writing":
@@ -172,13 +172,13 @@ def _unfinished(store: ObjectStore, is_asked: Callable[[str, int], bool]) -> Ite
         yield Finding(store.url, "missing", True, reason, other_remedy="run the export again")
 
 
-def _lost(store: ObjectStore, name: str, reason: str) -> Finding:
+def _report(store: ObjectStore, name: str, reason: str) -> Finding:
     remedy = "run the export again, or take the file from a backup of the table"
     return Finding(store.name(name), "missing", True, reason, other_remedy=remedy)
 
 
 @contextlib.contextmanager
-def locked(store: ObjectStore, command: str = "export") -> Iterator[None]:
+def lock_place(store: ObjectStore, command: str = "export") -> Iterator[None]:
     """Keep other runs away from a place; StorageError if one is there. `command` is what this run does, for them."""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     owner = {"command": command, "host": platform.node(), "process": os.getpid(), "since": since}

@@ -45,11 +45,11 @@ from pylogseg.tables.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS,
 from pylogseg.tables.export.notes import (
     NOTES,
     files_of,
-    locked,
+    lock_place,
     note_key,
     note_name,
     note_names,
-    noted,
+    read_note,
     said_of,
     unsay,
     write_note,
@@ -75,7 +75,7 @@ class PartSpan:
     since: int | None
     until: int | None
 
-    def joined(self, other: PartSpan) -> PartSpan:
+    def join_span(self, other: PartSpan) -> PartSpan:
         """Return the range that covers both; RequestError if there are times between the two that are in neither."""
         for early, late in ((self, other), (other, self)):
             if early.until is not None and late.since is not None and early.until < late.since:
@@ -150,14 +150,14 @@ class TableExport:
         self._mark = uuid.uuid4().hex
 
     @contextlib.contextmanager
-    def opened(self, names: Iterable[str] = ("all",)) -> Iterator[None]:
+    def open_run(self, names: Iterable[str] = ("all",)) -> Iterator[None]:
         """Take the table for one run, of partitions of these names, and say at the end that it is whole."""
         if self.dry_run:
             if not self._overwrite:
                 self._check()
             yield
             return
-        with locked(self.store), self._unfinished():
+        with lock_place(self.store), self._make_scratch():
             if self._overwrite:
                 self._clear()
             self._check()
@@ -165,7 +165,7 @@ class TableExport:
                 yield
 
     @contextlib.contextmanager
-    def _unfinished(self) -> Iterator[None]:
+    def _make_scratch(self) -> Iterator[None]:
         """Make the folder of unfinished files, where all workers share a disk; those of runs that died go."""
         if not isinstance(self.store, FolderStore):
             yield
@@ -266,7 +266,7 @@ def _parts_of_log(
     before = [base for base in noted_at if base < head.base_offset]
     lowest = 0 if keep_deleted else log.log_start_offset
     if before and keep_deleted:
-        newest = noted(table.store, note_name(key, before[-1]))
+        newest = read_note(table.store, note_name(key, before[-1]))
         lowest = max(lowest, 0 if newest is None else int(newest.get("covered", 0)))
     parts: list[ExportPart] = []
     bases = [segment.base_offset for segment in log.segments]
@@ -344,7 +344,7 @@ def export_logs(
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[ExportedPart]:
     """Bring a table up to date with logs: an executor exports the lists of `parts_of`. Arguments are those of it."""
-    with table.opened([log.name for log in logs]):
+    with table.open_run([log.name for log in logs]):
         groups = parts_of(logs, table, selection, state, keep_deleted=keep_deleted)
         sizes = [sum(part.segment.size for part in parts) for parts in groups]
         load = Workload("pylogseg export", sizes, on_bytes, () if table.dry_run else table.store.folders)
@@ -397,11 +397,11 @@ def missing_files(
 
 def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], None] | None) -> ExportedPart:
     store = table.store
-    before = None if table.starts_empty else noted(store, part.note)
-    others = [old for name in part.superseded if (old := noted(store, name)) is not None]
+    before = None if table.starts_empty else read_note(store, part.note)
+    others = [old for name in part.superseded if (old := read_note(store, name)) is not None]
     span = part.span
     for old in (before, *others):
-        span = span if old is None or "span" not in old else span.joined(PartSpan(*old["span"]))
+        span = span if old is None or "span" not in old else span.join_span(PartSpan(*old["span"]))
     span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
     if before is not None and not part.superseded and _is_same(before, span, part, store):
         return _result(part, "unchanged", _noted_files(before), before["problem"] or before.get("times"))
@@ -475,7 +475,7 @@ def _is_same(before: dict[str, Any], span: PartSpan, part: ExportPart, store: Ob
 def _withdraw(store: ObjectStore, names: Iterable[str]) -> None:
     """Remove what notes name, and them."""
     for name in names:
-        _delete(store, files_of(noted(store, name)))
+        _delete(store, files_of(read_note(store, name)))
         store.delete(note_key(name))
 
 

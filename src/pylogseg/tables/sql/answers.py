@@ -18,7 +18,7 @@ _JSON_TYPE = {b"ARROW:extension:name": b"arrow.json", b"ARROW:extension:metadata
 _QUOTED_WORD = re.compile(r'"(\w+)"')
 
 
-def carried(relation: Any) -> Any:
+def cast_columns(relation: Any) -> Any:
     """Return a relation whose columns Arrow can hold: the others become text."""
     kinds = [kind.id for kind in relation.types]
     if not _CAST.intersection(kinds):
@@ -44,7 +44,7 @@ def answer_schema(schema: pa.Schema, types: Sequence[Any]) -> pa.Schema:
             number += 1
             name = f"{first}_{number}"
         seen.add(name)
-        fields.append(_marked(field, kind).with_name(name))
+        fields.append(_mark_json(field, kind).with_name(name))
     return pa.schema(fields)
 
 
@@ -68,29 +68,29 @@ def row_limit(plan: str, sql: str) -> int | None:
     return None
 
 
-def _marked(field: pa.Field, kind: Any) -> pa.Field:
+def _mark_json(field: pa.Field, kind: Any) -> pa.Field:
     """Return a field with the parts marked that are JSON."""
     if kind.id == "struct":
-        inner = [_marked(inner_field, child) for inner_field, (_, child) in zip(field.type, kind.children, strict=True)]
+        inner = [_mark_json(member, child) for member, (_, child) in zip(field.type, kind.children, strict=True)]
         return field.with_type(pa.struct(inner))
     if kind.id == "list":
-        return field.with_type(pa.list_(_marked(field.type.value_field, kind.children[0][1])))
+        return field.with_type(pa.list_(_mark_json(field.type.value_field, kind.children[0][1])))
     if kind.id == "map":
-        return field.with_type(pa.map_(field.type.key_field, _marked(field.type.item_field, kind.children[1][1])))
+        return field.with_type(pa.map_(field.type.key_field, _mark_json(field.type.item_field, kind.children[1][1])))
     return field.with_metadata({ROLE_KEY: b"json"}) if str(kind) == "JSON" else field
 
 
 def with_json(schema: pa.Schema) -> pa.Schema:
     """Return a schema in which text that is JSON has duckdb's type of that name."""
-    return pa.schema([_typed(field) for field in schema])
+    return pa.schema([_set_json_type(field) for field in schema])
 
 
-def _typed(field: pa.Field) -> pa.Field:
+def _set_json_type(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_typed(inner) for inner in kind]))
+        return field.with_type(pa.struct([_set_json_type(inner) for inner in kind]))
     if pa.types.is_map(kind):
-        return field.with_type(pa.map_(kind.key_field, _typed(kind.item_field)))
+        return field.with_type(pa.map_(kind.key_field, _set_json_type(kind.item_field)))
     if pa.types.is_list(kind):
-        return field.with_type(pa.list_(_typed(kind.value_field)))
+        return field.with_type(pa.list_(_set_json_type(kind.value_field)))
     return field.with_metadata(_JSON_TYPE) if (field.metadata or {}).get(ROLE_KEY) == b"json" else field

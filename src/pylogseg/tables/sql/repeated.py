@@ -22,10 +22,10 @@ def with_dictionaries(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose names that records have in common are in dictionaries, where filters on these work."""
     if not _HAS_FILTERS:
         return schema
-    return pa.schema([_encoded(field) for field in schema], schema.metadata)
+    return pa.schema([_encode_field(field) for field in schema], schema.metadata)
 
 
-def _encoded(field: pa.Field) -> pa.Field:
+def _encode_field(field: pa.Field) -> pa.Field:
     return field.with_type(_DICTIONARY) if field.name in _NAMES and pa.types.is_string(field.type) else field
 
 

@@ -20,8 +20,8 @@ from pylogseg.env.executor import processors
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError, install_text
-from pylogseg.reading.scan import Table, planned, rows_of
-from pylogseg.tables.sql.answers import answer_schema, carried, row_limit, with_json
+from pylogseg.reading.scan import Table, plan_scan, rows_of
+from pylogseg.tables.sql.answers import answer_schema, cast_columns, row_limit, with_json
 from pylogseg.tables.sql.repeated import as_declared, with_dictionaries
 from pylogseg.tables.sql.words import with_bytes, with_offset, with_text, words_of
 from pylogseg.walker.gaps import Gap
@@ -145,7 +145,7 @@ class Session:
         rows = []
         for scan in self._scans_of(sql):
             table = self.opened[scan.table]
-            read, there = planned(table, scan.filter), planned(table)
+            read, there = plan_scan(table, scan.filter), plan_scan(table)
             rows.append(
                 {
                     "table": scan.table,
@@ -154,7 +154,7 @@ class Session:
                     "readBytes": read.size_bytes,
                     "allBytes": there.size_bytes,
                     "columns": list(scan.columns),
-                    "filter": None if scan.filter is None else _shown(scan.filter),
+                    "filter": None if scan.filter is None else _show_filter(scan.filter),
                 }
             )
         return rows
@@ -181,7 +181,7 @@ class Session:
                     sql = with_offset(sql)
                     statements = self._connection.extract_statements(sql)
         except duckdb.Error as error:
-            raise explained(error, sql, self._known()) from None
+            raise explain_sql_error(error, sql, self._collect_names()) from None
         self._register(words_of(sql))
         return statements
 
@@ -191,7 +191,7 @@ class Session:
         for word in wanted:
             self.open(self._by_word[word])
 
-    def _known(self) -> SqlNames:
+    def _collect_names(self) -> SqlNames:
         columns = [name for table in self.opened.values() for name in table.schema.names]
         return SqlNames(list(self.tables), self._nameless, list(dict.fromkeys(columns)))
 
@@ -210,7 +210,7 @@ class Session:
                 self._connection.execute(statement)
                 return
             self._limit = self._limit_of(statement)
-            relation = carried(self._connection.sql(statement))
+            relation = cast_columns(self._connection.sql(statement))
             types = relation.types
             reader = relation.to_arrow_reader(_BATCH_ROWS)
             schema = answer_schema(reader.schema, types)
@@ -222,7 +222,7 @@ class Session:
                 raise self._errors[0] from None
             if self._stop.is_set():
                 raise KeyboardInterrupt from None
-            raise explained(error, statement.query, self._known()) from None
+            raise explain_sql_error(error, statement.query, self._collect_names()) from None
 
     def _limit_of(self, statement: Any) -> int | None:
         """Return how many rows of a table with decoded columns are enough for a statement, where a number is."""
@@ -251,7 +251,7 @@ class Session:
             with held_back():  # a thread that is not known to have begun would not be waited for
                 thread.start()
             while True:
-                item, error = self._awaited(items)
+                item, error = self._await_item(items)
                 if error is not None:
                     raise error
                 if item is None:
@@ -263,7 +263,7 @@ class Session:
                 self._connection.interrupt()
                 thread.join(_LOOK_SECONDS)
 
-    def _awaited(self, items: Handover[Any]) -> Any:
+    def _await_item(self, items: Handover[Any]) -> Any:
         """Return the next item; tell meanwhile how many rows were read."""
         try:
             while True:
@@ -282,7 +282,7 @@ class Session:
         if self.only_explains:
             return pa.RecordBatchReader.from_batches(schema, iter(()))
         errors = _errors_of(table.schema) if self._limit is not None else []
-        batches = self._watched(table, list(dict.fromkeys([*wanted, *errors])), expression)
+        batches = self._watch_rows(table, list(dict.fromkeys([*wanted, *errors])), expression)
         if errors:
             batches = self._first_rows(table, batches, errors)
         return pa.RecordBatchReader.from_batches(
@@ -307,7 +307,7 @@ class Session:
                 if not left:
                     return
 
-    def _watched(self, table: Table, columns: list[str], expression: Any) -> Generator[pa.RecordBatch]:
+    def _watch_rows(self, table: Table, columns: list[str], expression: Any) -> Generator[pa.RecordBatch]:
         """Pass on what is read, until the statement is to stop; keep the error that ends it as it is."""
         try:
             with contextlib.closing(rows_of(table, columns, expression, jobs=processors())) as batches:
@@ -326,7 +326,7 @@ def _errors_of(schema: pa.Schema) -> list[str]:
     return [name for name in ("keyError", "valueError") if name in schema.names]
 
 
-def _shown(filter: Any) -> str:
+def _show_filter(filter: Any) -> str:
     """Return a filter as text, a field of a struct as ``value.id``."""
     names = re.compile(r"FieldRef\.Nested\((.*?\))\)")
     return names.sub(lambda found: ".".join(re.findall(r"Name\((.*?)\)", found[1])), str(filter))
@@ -417,7 +417,7 @@ class SqlNames(NamedTuple):
     columns: Sequence[str]  #: Of the tables that were opened.
 
 
-def explained(error: Exception, sql: str, known: SqlNames) -> RequestError:
+def explain_sql_error(error: Exception, sql: str, known: SqlNames) -> RequestError:
     """Return the error of a statement that duckdb refused."""
     said = str(error)
     first = _PREFIX.sub("", said.strip().splitlines()[0]).rstrip("!. ")
@@ -435,7 +435,7 @@ def _hint(said: str, sql: str, known: SqlNames) -> str:
     if column:
         if column[1].lower() in (name.lower() for name in known.tables):
             return f": text is in single quotes: '{column[1]}'"
-        return _meant(column[1], known.columns) or (f"; there are {', '.join(known.columns)}" if known.columns else "")
+        return _guess(column[1], known.columns) or (f"; there are {', '.join(known.columns)}" if known.columns else "")
     return next((hint for sign, hint in _HINTS.items() if sign in said), "")
 
 
@@ -443,10 +443,10 @@ def _of_table(name: str, known: SqlNames) -> str:
     same = [topic for topic in known.nameless if topic.lower() == name.strip('"').lower()]
     if same:
         return f": SQL does not tell {' and '.join(same)} apart; select from records where topic = '{same[0]}'"
-    return _meant(name, known.tables) or f"; there are {_listed(known.tables)}"
+    return _guess(name, known.tables) or f"; there are {_list_names(known.tables)}"
 
 
-def _meant(word: str, names: Iterable[str]) -> str:
+def _guess(word: str, names: Iterable[str]) -> str:
     by_word = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.strip('"').lower(), by_word, n=1)
     if not close:
@@ -460,5 +460,5 @@ def _is_bare(name: str, sql: str) -> bool:
     return bool(re.search(rf'(?<![\w."\'-]){re.escape(name)}(?![\w."\'-])', sql, re.IGNORECASE))
 
 
-def _listed(names: Sequence[str], most: int = 12) -> str:
+def _list_names(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -76,7 +76,7 @@ def with_text(sql: str) -> str:
     """
     tokens = _tokens(sql)
     changes = [*_casts(tokens), *_as_arguments(tokens)]
-    return _changed(sql, sorted(changes, key=lambda change: change[:2]))
+    return _apply_changes(sql, sorted(changes, key=lambda change: change[:2]))
 
 
 def _casts(tokens: list[_Token]) -> Iterator[_Change]:
@@ -198,7 +198,7 @@ def with_bytes(sql: str) -> str:
             literal = tokens[j].text
             if "\\" in literal or not literal.isascii():
                 changes.append((tokens[j].start, tokens[j].end, f"same_kind({path}, {literal})"))
-    return _changed(sql, sorted(changes))
+    return _apply_changes(sql, sorted(changes))
 
 
 def _literals_before(tokens: list[_Token], first: int, kind: str) -> list[int]:
@@ -295,7 +295,7 @@ def with_offset(sql: str) -> str:
             continue
         if not _is_clause(tokens, i):
             changes.append((token.start, token.end, '"offset"'))
-    return _changed(sql, changes)
+    return _apply_changes(sql, changes)
 
 
 def has_offset_clause(sql: str) -> bool:
@@ -319,7 +319,7 @@ def _is_clause(tokens: list[_Token], i: int) -> bool:
     return i + 1 < len(tokens) and (tokens[i + 1].kind == "number" or tokens[i + 1].text in ("(", "?", "$"))
 
 
-def _changed(sql: str, changes: list[tuple[int, int, str]]) -> str:
+def _apply_changes(sql: str, changes: list[tuple[int, int, str]]) -> str:
     for start, end, text in reversed(changes):
         sql = sql[:start] + text + sql[end:]
     return sql
