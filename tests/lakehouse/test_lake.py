@@ -227,7 +227,7 @@ def test_tables_of_others_and_of_other_options_are_refused(tmp_path: Path, kind:
         rows = pylogseg.read_arrow(data, "bills").read_all()
         write_deltalake(tmp_path / "theirs", rows.append_column("date", rows["timestamp"].cast(pa.date32())),
                         partition_by=["date"])  # fmt: skip
-        with pytest.raises(RequestError, match="somebody else made this table"):
+        with pytest.raises(RequestError, match="did not make this table"):
             pylogseg.lake(data, f"delta:{tmp_path}/theirs")
 
 

@@ -98,7 +98,7 @@ def test_what_does_not_go_with_the_layout_is_refused(tmp_path: Path) -> None:
     data, table = write_orders(tmp_path / "data", 20), f"iceberg:{tmp_path}/out/kafka.orders"
     with pytest.raises(RequestError, match="the layout redpanda is for tables of Iceberg"):
         pylogseg.lake(data, f"delta:{tmp_path}/delta", layout="redpanda")
-    with pytest.raises(RequestError, match="the latest records has the flat layout"):
+    with pytest.raises(RequestError, match="the latest records need layout 'flat'"):
         pylogseg.lake(data, table, layout="redpanda", latest=True)
     with pytest.raises(RequestError, match="keys are bytes in the layout redpanda"):
         pylogseg.lake(data, table, layout="redpanda", decoding="key", registry=data / "schemas")

@@ -234,7 +234,7 @@ def _lacks(point: Point, choice: PartitionChoice) -> Iterator[str]:
 
 
 def _of_mark(found: _Archive) -> Iterator[Finding]:
-    """Yield what is wrong with what says of which cluster the archive is: the points of another one lie elsewhere."""
+    """Check the cluster id in `archive.json`: an archive has the points of one cluster."""
     ids = sorted({point.cluster_id for point in found.needs.heads if point.cluster_id})
     needed = f"without it no run of `pylogseg archive` goes on: it should be {mark_text(ids[0] if ids else '')}"
     try:

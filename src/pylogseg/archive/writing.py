@@ -468,7 +468,7 @@ class _Archiving:
         return tuple(sorted(found))
 
     def _add_losses(self, before: Point) -> None:
-        """Say what the newest point has, and the disks or the store have not any more.
+        """Add a fault for each partition that the newest point has, and the disks or the store have lost.
 
         A partition that no disk has stays in the point as it was, with its objects.
         """

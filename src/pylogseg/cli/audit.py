@@ -100,7 +100,7 @@ def _arguments(function: common.F) -> common.F:
     callback=common.parse_with(parse_offsets),
     help="From offset A up to B, exclusive, up to which TABLE has to be complete.",
 )
-@click.option("--complete", is_flag=True, help="TABLE has to have all of the log: what it does not have yet is lost.")
+@click.option("--complete", is_flag=True, help="Count records that are not in TABLE yet as lost.")
 @click.option("--quick", is_flag=True, help="Read no row: compare counts by the statistics of files and by headers.")
 @click.option(
     "--max-ranges", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",

@@ -86,7 +86,7 @@ def _parse_option(text: str) -> tuple[str, str]:
 @click.option(
     "--to-end",
     is_flag=True,
-    help="Go on to the end of the log, above the high watermark: of a broker that does not come back.",
+    help="Ignore the high watermark and write up to the end of the log; for the disk of a dead broker.",
 )
 @click.option(
     "--on-corrupt",

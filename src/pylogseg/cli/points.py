@@ -31,7 +31,7 @@ def point_options(function: F) -> F:
         "--point",
         metavar="ID",
         callback=_note_option("point"),
-        help="For an archive: the point with this id, or a beginning of it from the year on.",
+        help="For an archive: the id of a point, or a unique prefix of it (at least the year).",
         **hidden,
     )
     return add_all(function, [at, point])

@@ -435,7 +435,7 @@ def settle_entries(files: FileSystem, path: str, entries: list[Entry]) -> list[E
 
 
 def is_settled(files: FileSystem, path: str, entries: Iterable[Entry]) -> bool:
-    """Check whether nobody is changing a folder of a partition, and nobody was interrupted in it."""
+    """Return True if the folder has no `.swap` file, and has not changed for some seconds."""
     return not any(entry.name.endswith(".swap") for entry in entries) and _is_quiet(files, path)
 
 

@@ -106,7 +106,7 @@ class DeltaSink:
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
         table = self._table
         if is_new and TOPIC_ID not in table.metadata().configuration:
-            raise RequestError(f"{self.name}: somebody else made this table: write another one")
+            raise RequestError(f"{self.name}: `pylogseg lake` did not make this table: choose another name")
         if table.metadata().partition_columns != [DATE]:
             raise RequestError(f"{self.name}: it is not partitioned by {DATE}: write another table")
         have = pa.schema(table.schema().to_arrow())

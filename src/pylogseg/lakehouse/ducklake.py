@@ -116,7 +116,7 @@ class DuckLakeSink:
 
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
         if not self._has_ledger():
-            raise RequestError(f"{self.name}: somebody else made this table: write another one")
+            raise RequestError(f"{self.name}: `pylogseg lake` did not make this table: choose another name")
         have = self._run(f"from lake.{_quote(self._table)} limit 0").to_arrow_table().schema
         columns, files = widen_schema(have, schema, widens=False, table=self.name)
         self._changes = list(self._list_additions(have, columns, ""))

@@ -129,7 +129,7 @@ class IcebergSink:
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
         table = self._table
         if is_new and TOPIC_ID not in table.properties:
-            raise RequestError(f"{self.name}: somebody else made this table: write another one")
+            raise RequestError(f"{self.name}: `pylogseg lake` did not make this table: choose another name")
         source, transform, name = self._spec
         if [(field.name, field.transform) for field in table.spec().fields] != [(name, transform)]:
             raise RequestError(

@@ -94,7 +94,7 @@ class LakeOptions:
         check_word("on_corrupt", self.reading.on_corrupt, ("raise", "skip"))
         check_word("layout", self.layout, LAYOUTS)
         if self.latest and self.layout != FLAT:
-            raise RequestError("a table of the latest records has the flat layout")
+            raise RequestError(f"the latest records need layout {FLAT!r}: expected it in place of {self.layout!r}")
         if self.decoding is not None and "key" in self.decoding.columns:
             if self.latest:
                 raise RequestError("the latest record of each key is told by the key's bytes: decode only the value")
@@ -392,7 +392,11 @@ class _TableRun:
                     reason = error
                 time.sleep(random.uniform(0, _WAIT_SECONDS * (1 + conflicts)))
             else:
-                raise StorageError(self._table.name, "commit to", f"others come first again and again: {reason}")
+                raise StorageError(
+                    self._table.name,
+                    "commit to",
+                    f"other writers committed first {_CONFLICTS} times; run it again: {reason}",
+                )
             if self._options.clean:
                 self._clean()
         except PylogsegError as error:

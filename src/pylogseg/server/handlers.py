@@ -1,4 +1,4 @@
-"""Requests that every server answers, and those of one that only reads."""
+"""Handlers of a read-only server, and those that every server shares."""
 
 from __future__ import annotations
 

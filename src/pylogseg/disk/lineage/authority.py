@@ -190,7 +190,7 @@ def _find_losses(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) 
 
 
 def _known_of(replica: Replica, other: Replica) -> int:
-    """Up to where a replica has what was committed, as it knew itself, or another one that has lost what it knew."""
+    """Return the end of the records that its high watermark proves, or that of a replica that lost its tail."""
     if other is replica:
         return min(replica.high_watermark, replica.lineage.end)
     same = divergence(replica.lineage, _as_noted(other))

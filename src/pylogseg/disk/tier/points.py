@@ -141,7 +141,7 @@ def is_point_text(text: str) -> bool:
 def check_point_text(text: str) -> None:
     """Raise RequestError for what `is_point_text` is not true of."""
     if not is_point_text(text):
-        expected = "an id such as 20260131T120000000Z-0f3a9c21, a beginning of it from the year on, or a time"
+        expected = "an id such as 20260131T120000000Z-0f3a9c21, a prefix of one (at least the year), or a time"
         raise RequestError(f"invalid point {text!r}: expected {expected}")
 
 

@@ -1,4 +1,4 @@
-"""Requests that a server answers that is written to."""
+"""Handlers of a writable server."""
 
 from __future__ import annotations
 
