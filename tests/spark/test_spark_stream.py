@@ -225,7 +225,7 @@ SIZES = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), st.in
 def test_shares(sizes, most):
     first = {("t", number): begin for number, (begin, _) in sizes.items()}
     latest = {("t", number): begin + count for number, (begin, count) in sizes.items()}
-    ends = stream.limited(first, latest, most)
+    ends = stream.limit_ends(first, latest, most)
     taken = {key: ends[key] - first[key] for key in first}
     left = {key: max(0, latest[key] - first[key]) for key in first}
     assert all(taken[key] == latest[key] - first[key] for key in first if not left[key])
@@ -238,7 +238,7 @@ def test_shares(sizes, most):
 def test_shares_are_rounded_as_those_of_the_kafka_source():
     # 100 * (29 / 100) is a little less than 29 in floating point, and the Kafka source takes 28.
     first, latest = {("t", 0): 0, ("t", 1): 0}, {("t", 0): 29, ("t", 1): 71}
-    assert stream.limited(first, {key: 10 * end for key, end in latest.items()}, 100) == {("t", 0): 28, ("t", 1): 71}
+    assert stream.limit_ends(first, {key: 10 * end for key, end in latest.items()}, 100) == {("t", 0): 28, ("t", 1): 71}
 
 
 def test_a_deleted_topic_has_no_lag(root):
