@@ -48,6 +48,7 @@ for i in $(seq 600); do kill -0 $(cat pid) 2>/dev/null || {{ rm pid; exit 0; }};
     "kafka-metadata-quorum.sh": """#!/bin/bash
 exec {java} -cp '{tools}' org.apache.kafka.tools.MetadataQuorumCommand "$@"
 """,
+    "kafka-configs.sh": "#!/bin/bash\nexec {java} -cp '{tools}' kafka.admin.ConfigCommand \"$@\"\n",
 }
 
 

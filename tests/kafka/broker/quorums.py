@@ -392,7 +392,9 @@ def random_case(root: Path, chance: random.Random) -> None:
     lab.controllers.sort(key=lambda node: node is not survivor)
     steps = [*steps_of(text)]
     if returning:
-        follow(lab, (step for step in steps if not is_wipe(step) and not is_growth(step)))
+        kept = {node.number for node in returning}
+        later = [step for step in steps if is_growth(step) or (is_wipe(step) and step.number in kept)]
+        follow(lab, (step for step in steps if step not in later))
         come_back(survivor, returning)
         for node in returning:  # then they go the way that the steps name
             node.kill()

@@ -4,11 +4,11 @@
     [KAFKA_VERSION=4.4.0] whole_clusters.py [SEED...] [--to BROKERS] [--keep DIR]
 
 Each seed makes a cluster of three brokers: topics, compacted ones too, records of several codecs, transactions, one of
-them open, groups, users with ACLs, settings, a topic that was made again. Controllers are one or three, static or
-dynamic, or brokers too. Its disks are archived while it runs, after a stop, or after `kill -9`. `pylogseg restore
---cluster` makes folders for three brokers or one, each with one or two log directories, on other addresses, and a
-program follows the printed steps word for word. It compares each record with the old cluster, in both isolations. Then
-clients go on: groups where they stood, transactions with their ids, users with their passwords.
+them open, groups, users with ACLs and quotas, settings, a topic that was made again. Controllers are one or three,
+static or dynamic, or brokers too. Its disks are archived while it runs, after a stop, or after `kill -9`. `pylogseg
+restore --cluster` makes folders for three brokers or one, each with one or two log directories, on other addresses, and
+a program follows the printed steps word for word. It compares each record with the old cluster, in both isolations.
+Then clients go on: groups where they stood, transactions with their ids, users with their passwords.
 """
 
 from __future__ import annotations
@@ -255,6 +255,8 @@ class History:
             ]  # fmt: skip
             for done in admin.create_acls(bindings).values():
                 done.result(30)
+            rate = f"consumer_byte_rate={self.chance.randrange(10**8, 10**9)}"
+            ask_configs(self.cluster, f"--alter --add-config {rate} --entity-type users --entity-name {user}")
             self.users.append(f"{user}/{topic}")
 
     def groups_read(self) -> None:
@@ -302,6 +304,17 @@ def read_in_group(servers: str, group: str, topics: list[str], count: int, proto
 
 
 # ---- what a cluster has ----
+
+
+def ask_configs(cluster: Cluster, arguments: str) -> str:
+    """Run Kafka's own tool for settings and quotas on a broker."""
+    node = cluster.brokers[0]
+    return node.run(f"bin/kafka-configs.sh --bootstrap-server {cluster.bootstrap} {arguments}")
+
+
+def quotas_of(cluster: Cluster) -> list[str]:
+    lines = ask_configs(cluster, "--describe --entity-type users").splitlines()
+    return sorted(line for line in lines if line.startswith("Quota"))
 
 
 class Facts:
@@ -555,7 +568,8 @@ def case(root: Path, seed: int, count: int | None) -> str:
     done = History(old)
     done.make()
     wait_for("in sync", done.in_sync)
-    facts = Facts(old.bootstrap, done.topics, done.groups)
+    facts, quotas = Facts(old.bootstrap, done.topics, done.groups), quotas_of(old)
+    must(len(quotas) == len(done.users), f"quotas: {quotas}")
     before = {isolation: records_of(old.bootstrap, done.topics, isolation) for isolation in ISOLATIONS}
     time.sleep(2)  # high watermarks are noted
     if how == "stop":
@@ -582,6 +596,7 @@ def case(root: Path, seed: int, count: int | None) -> str:
         # records of others behind the transaction that was open
         must(before[ISOLATIONS[0]].get(place) == after[ISOLATIONS[1]][place], f"{place} was not there before")
         before[ISOLATIONS[1]][place] = after[ISOLATIONS[1]][place]
+    must(quotas_of(new) == quotas, f"quotas: {quotas} and {quotas_of(new)}")
     compared = compare(facts, Facts(new.bootstrap, done.topics, done.groups), before, after, left < 3)
     go_on(new, done, facts, before[ISOLATIONS[0]])
     return f"{compared:,} records the same, {sum(map(len, facts.offsets.values()))} offsets of groups"
