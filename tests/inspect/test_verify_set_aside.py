@@ -12,7 +12,7 @@ import pytest
 from helpers.shell import pylogseg
 
 from pylogseg.disk.listing import open_dir
-from pylogseg.inspect.verify.set_aside import _without
+from pylogseg.reading.offset_range import subtract_ranges
 from pylogseg.tables.reader import read
 
 HEX = "0123456789abcdef0123456789abcdef"
@@ -182,7 +182,7 @@ def test_a_stray_with_damage_is_refused(disk: Path) -> None:
 
 
 def test_ranges() -> None:
-    assert _without((0, 10), []) == [(0, 10)]
-    assert _without((0, 10), [(5, 10), (0, 2)]) == [(2, 5)]
-    assert _without((3, 10), [(3, 3), (4, 20)]) == [(3, 4)]
-    assert _without((3, 10), [(3, 10)]) == []
+    assert subtract_ranges(0, 10, sorted([])) == [(0, 10)]
+    assert subtract_ranges(0, 10, sorted([(5, 10), (0, 2)])) == [(2, 5)]
+    assert subtract_ranges(3, 10, sorted([(3, 3), (4, 20)])) == [(3, 4)]
+    assert subtract_ranges(3, 10, sorted([(3, 10)])) == []

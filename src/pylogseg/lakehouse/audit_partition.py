@@ -23,7 +23,7 @@ from pylogseg.lakehouse.audit_values import Hashes, hash_values, in_type, row_ha
 from pylogseg.reading.arrow.columns import record_batch, schema
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.offset_range import OPEN_END
+from pylogseg.reading.offset_range import OPEN_END, subtract_ranges
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.scan import check_tail
 from pylogseg.reading.seek import end_of
@@ -401,7 +401,7 @@ class _PartAudit:
             result.absent -= hidden
             result.ranges.append(AuditRange("notLookedAt", "", first, end - 1, end - first))
             extra = extra[~within]
-            absent = [rest for hole in absent for rest in _without(hole, first, end)]
+            absent = [rest for hole in absent for rest in subtract_ranges(*hole, [(first, end)])]
         result.absent = max(0, result.absent - len(extra))
         result.absent_ranges = [AuditRange("notLookedAt", "", first, end - 1, end - first) for first, end in absent]
         result.extra = len(extra)
@@ -424,12 +424,6 @@ def ranges_of(kind: str, reason: str, offsets: Offsets, limit: int) -> tuple[lis
     bounds = zip(starts[:limit].tolist(), ends[:limit].tolist(), strict=True)
     listed = [AuditRange(kind, reason, int(offsets[a]), int(offsets[b - 1]), b - a) for a, b in bounds]
     return listed, len(ends) - len(listed)
-
-
-def _without(hole: tuple[int, int], first: int, end: int) -> list[tuple[int, int]]:
-    """The parts of a range outside of another one."""
-    parts = [(hole[0], min(hole[1], first)), (max(hole[0], end), hole[1])]
-    return [part for part in parts if part[0] < part[1]]
 
 
 def _in_order(columns: RecordColumns, least: int) -> RecordColumns:

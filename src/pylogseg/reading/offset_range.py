@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pylogseg.disk.choice import whole_number
@@ -97,3 +98,13 @@ def pair_of(value: Any) -> tuple[Any, Any]:
             raise RequestError(f"a range is a pair (start, end), not {value!r}")
         return value
     return value, None
+
+
+def subtract_ranges(first: int, end: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of a half-open range outside of others, which come in their order."""
+    left = []
+    for begin, last in ranges:
+        if begin > first and min(begin, end) > first:
+            left.append((first, min(begin, end)))
+        first = max(first, last)
+    return [*left, (first, end)] if end > first else left

@@ -36,6 +36,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import three_brokers
 from three_brokers import HERE, SETTINGS, ThreeBrokers
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -233,6 +234,10 @@ class OneBroker:
         run_broker("kill", self._folder)
 
 
+def are_in_sync(rows: dict[tuple[str, int], three_brokers.Row]) -> bool:
+    return all(row.isr == row.replicas for row in rows.values())
+
+
 class HarmedBrokers(ThreeBrokers):
     """A cluster of three brokers, of which one is away again and again."""
 
@@ -264,7 +269,7 @@ class HarmedBrokers(ThreeBrokers):
         finally:
             is_over.set()
             thread.join()
-        self.wait("replicas in sync", lambda rows: all(row.isr == row.replicas for row in rows.values()))
+        self.wait("replicas in sync", are_in_sync)
 
     def _harm(self, is_over: threading.Event) -> None:
         while not is_over.wait(self.chance.uniform(1, 5)):
@@ -273,9 +278,8 @@ class HarmedBrokers(ThreeBrokers):
             is_over.wait(self.chance.uniform(0, 8))
             super().start(node)
             self.harms += 1
-            in_sync = lambda rows: all(row.isr == row.replicas for row in rows.values())  # noqa: E731
             limit = time.monotonic() + 60
-            while not in_sync(self.rows()) and time.monotonic() < limit:
+            while not are_in_sync(self.rows()) and time.monotonic() < limit:
                 time.sleep(0.5)
 
     def stop(self) -> None:

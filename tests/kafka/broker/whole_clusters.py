@@ -596,7 +596,8 @@ def case(root: Path, seed: int, count: int | None) -> str:
         # records of others behind the transaction that was open
         must(before[ISOLATIONS[0]].get(place) == after[ISOLATIONS[1]][place], f"{place} was not there before")
         before[ISOLATIONS[1]][place] = after[ISOLATIONS[1]][place]
-    must(quotas_of(new) == quotas, f"quotas: {quotas} and {quotas_of(new)}")
+    restored = quotas_of(new)
+    must(restored == quotas, f"quotas: {quotas} and {restored}")
     compared = compare(facts, Facts(new.bootstrap, done.topics, done.groups), before, after, left < 3)
     go_on(new, done, facts, before[ISOLATIONS[0]])
     return f"{compared:,} records the same, {sum(map(len, facts.offsets.values()))} offsets of groups"

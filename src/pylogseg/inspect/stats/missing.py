@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylogseg.inspect.stats.segment import Stats
+from pylogseg.reading.offset_range import subtract_ranges
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 #: Ranges of missing offsets that are listed for a group.
@@ -119,7 +120,7 @@ class MissingOffsets:
             lacking += [(first, end, "markers") for first, end in stats.control]
             before = [(self._after, stats.first_offset)] if stats.first_offset > self._after else []
             for first, end in [*before, *stats.empty]:
-                lacking += [(*rest, _BETWEEN) for rest in _without(max(first, self._log_start), end, near)]
+                lacking += [(*rest, _BETWEEN) for rest in subtract_ranges(max(first, self._log_start), end, near)]
             self._after = max(self._after, stats.end_offset)
         self._list(sorted(lacking))
         self._open, self._damaged = [], ranges
@@ -128,16 +129,6 @@ class MissingOffsets:
         room = max(0, self._room - len(self._found))
         self._found += [MissingRange(self._name, *fields) for fields in found[:room]]
         self._unlisted += len(found[room:])
-
-
-def _without(first: int, end: int, damaged: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of a range outside of damage."""
-    left = []
-    for begin, last in damaged:
-        if begin > first and min(begin, end) > first:
-            left.append((first, min(begin, end)))
-        first = max(first, last)
-    return [*left, (first, end)] if end > first else left
 
 
 def _list_damage(gaps: Sequence[Gap], follows: int | None) -> list[tuple[int, int, str]]:

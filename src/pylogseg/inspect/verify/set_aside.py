@@ -19,6 +19,7 @@ from pylogseg.format.words import names_text
 from pylogseg.inspect.differing_offset import differing_offset
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.owners import LogDirOwner
+from pylogseg.reading.offset_range import subtract_ranges
 from pylogseg.reading.seek import end_offset
 from pylogseg.values.internal.cluster import ClusterMetadata
 from pylogseg.walker.gaps import offsets_text
@@ -73,7 +74,7 @@ class _FolderSetAside:
             ranges = [self._common(other, start, end) for _, other in same]
         except PylogsegError:  # of a live folder a finding of its own, of the other ones nobody's
             return
-        left = _without((start, end), ranges)
+        left = subtract_ranges(start, end, sorted(ranges))
         if not left:
             return
         is_lost, why, remedy = self._judge(same, left)
@@ -103,7 +104,8 @@ class _FolderSetAside:
             return False, f"a broker was deleting the folder, and {self._metadata_text()}", remedy
         why = "a broker set the folder aside"
         here = next((part for owner, part in same if owner.broker == self.owner.broker), None)
-        log_dir = (self.part if here is None else here).files.split((self.part if here is None else here).path)[0]
+        used = self.part if here is None else here
+        log_dir = used.files.split(used.path)[0]
         if here is not None and left[-1][1] > (there := _range(here))[0]:
             command = self._restore_command(log_dir) + " --overwrite" * (there[0] < there[1])
             remedy = f"while the broker is stopped, {command}"
@@ -143,15 +145,3 @@ def _range(part: Partition) -> _Range:
         return 0, 0
     start, end = max(part.log_start_offset, part.segments[0].base_offset), end_offset(part.segments)
     return start, max(start, end)
-
-
-def _without(whole: _Range, parts: Iterable[_Range]) -> list[_Range]:
-    """Return the rest of a range without some others."""
-    left, at = [], whole[0]
-    for first, end in sorted(parts):
-        if first > at:
-            left.append((at, min(first, whole[1])))
-        at = max(at, end)
-    if at < whole[1]:
-        left.append((at, whole[1]))
-    return left
