@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from helpers.histories import History
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.disk.lineage.chains import Divergence, Lineage, divergence
+from pylogseg.disk.lineage.chains import Divergence, Lineage, add_epochs, divergence, epoch_runs
 from pylogseg.disk.lineage.parts import LeftKind, LogRange, Piece, assemble, lineage_of
+from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.files.checkpoint import EpochEntry
 
 seeds = st.integers(0, 2**32 - 1)
@@ -203,3 +205,16 @@ def test_a_part_that_knows_the_epoch_is_taken_first() -> None:
     parts = [LogRange(0, 33, epochs((0, 0), (2, 14))), LogRange(19, 50, epochs((4, 33), (5, 47)))]
     assert assemble(parts, lineage).pieces == [Piece(0, 19, 33), Piece(1, 33, 50)]
     assert assemble(parts[1:], lineage).pieces == [Piece(0, 19, 50)]
+
+
+@given(st.lists(st.integers(-1, 5)), st.data())
+def test_epochs_of_batches_are_those_that_no_later_batch_contradicts(leaders: list[int], data: st.DataObject) -> None:
+    rows = np.zeros(len(leaders), BATCH_DTYPE)
+    rows["magic"], rows["leader_epoch"], rows["base_offset"] = 2, leaders, np.arange(len(leaders))
+    cut = data.draw(st.integers(0, len(leaders)))
+    found: list[EpochEntry] = []
+    for part in (rows[:cut], rows[cut:]):
+        add_epochs(found, epoch_runs(BatchTable(part)))
+    known = [(offset, epoch) for offset, epoch in enumerate(leaders) if epoch >= 0]
+    lowest = [(min(epoch for _, epoch in known[at:]), offset) for at, (offset, _) in enumerate(known)]
+    assert found == [pair for at, pair in enumerate(lowest) if not at or pair[0] > lowest[at - 1][0]]

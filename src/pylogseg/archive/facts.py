@@ -9,7 +9,7 @@ from dataclasses import replace
 from pylogseg.archive.seen import SeenCluster, SeenCopy, made_up_id
 from pylogseg.disk.disk import LogDir, Partition
 from pylogseg.disk.indexed_ends import end_in_indexes, indexed_end
-from pylogseg.disk.lineage.chains import Lineage, divergence
+from pylogseg.disk.lineage.chains import Lineage, add_epochs, divergence
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata, read_quorum_state
 from pylogseg.disk.tier.point import ArchivedPartition
@@ -114,9 +114,7 @@ def _take_epochs(copy: SeenCopy, past: ArchivedPartition | None) -> None:
 def _join_epochs(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[EpochEntry]:
     """Return the leader epochs of batches, and of the newest point where the batches agree with it."""
     entries = list[EpochEntry]()
-    for run in runs:
-        if not entries or run.epoch > entries[-1].epoch:
-            entries.append(EpochEntry(run.epoch, run.first_offset))
+    add_epochs(entries, (run[:2] for run in runs))
     if past is None or not past.epochs:
         return entries
     old = Lineage.of(past.epochs, past.start_offset, past.end_offset)

@@ -1,4 +1,4 @@
-"""Chains of leader epochs: where two logs part.
+"""Chains of leader epochs: those of batches, and where two logs part.
 
 An epoch that two logs of one partition have was written by one leader, so both have the same records up to
 where that epoch ends in the one that has less of it (KIP-101, KIP-279). Nothing here reads a file.
@@ -10,6 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.checkpoint import EpochEntry
 
 #: The epoch of records below the first known one: of formats before leader epochs, or of a lost checkpoint.
@@ -82,3 +85,22 @@ def divergence(a: Lineage, b: Lineage) -> Divergence:
         return Divergence(min(max(a.start, b.start), a.end, b.end), None)
     epoch = max(common)
     return Divergence(min(ends[epoch], others[epoch]), epoch)
+
+
+def epoch_runs(rows: BatchTable) -> list[tuple[int, int]]:
+    """Return the leader epoch of each run of batches, and the first offset; a batch without an epoch is in none."""
+    rows = rows[(rows.magic >= 2) & (rows.leader_epoch >= 0)]
+    firsts = np.flatnonzero(np.diff(rows.leader_epoch, prepend=UNKNOWN_EPOCH))
+    return list(zip(rows.leader_epoch[firsts].tolist(), rows.base_offset[firsts].tolist(), strict=True))
+
+
+def add_epochs(entries: list[EpochEntry], runs: Iterable[tuple[int, int]]) -> None:
+    """Add the leader epochs of runs of batches, each with its first offset, to those of the batches before.
+
+    An epoch that is higher than a later one is none, as no checksum covers it: the later one begins there.
+    """
+    for epoch, first in runs:
+        while entries and entries[-1].epoch > epoch:
+            first = entries.pop().start_offset
+        if not entries or entries[-1].epoch < epoch:
+            entries.append(EpochEntry(epoch, first))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pylogseg.disk.lineage.chains import add_epochs
 from pylogseg.disk.tier.manifest import MANIFEST_LIMIT_BYTES, UploadedSegment, parse_manifest
 from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Shared, Stored, Upload
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
@@ -208,10 +209,9 @@ def _leaders_of(upload: FileUpload, end: int, first_epoch: int, last_epoch: int)
         settled.append((epoch, first))
     if _ascend(settled) and settled[0][0] >= 0:
         return tuple(settled)
-    first_offsets: dict[int, int] = {}
-    for first, epoch in own:
-        first_offsets.setdefault(epoch, first)
-    return tuple(sorted(first_offsets.items()))
+    entries: list[EpochEntry] = []
+    add_epochs(entries, ((epoch, first) for first, epoch in own))
+    return tuple(entries)
 
 
 def _ascend(leaders: Sequence[tuple[int, int]]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pylogseg.disk.disk import Partition, Segment
+from pylogseg.disk.lineage.chains import add_epochs, epoch_runs
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.small_files import read_meta_properties, read_quorum_state
 from pylogseg.env.executor import Advance
@@ -257,7 +258,7 @@ class _MetadataBatches(Visitor):
         rows = window.batches
         if self.is_log:
             self._check_order(rows)
-            self._note_epochs(rows)
+            add_epochs(self.epochs, epoch_runs(rows))
         self.end, self.epoch = int(rows.last_offset[-1]) + 1, int(rows.leader_epoch[-1])
         self.bytes = int(rows.position[-1] + rows.size[-1])
         self.time_ms = max(self.time_ms, int(rows.max_timestamp.max()))
@@ -274,11 +275,6 @@ class _MetadataBatches(Visitor):
             at = int(bad.argmax())
             reason = f"leader epoch {epochs[at + 1]} follows the higher one {epochs[at]}"
             raise CorruptionError(self.path, int(rows.position[at]), reason, int(expected[at]))
-
-    def _note_epochs(self, rows: BatchTable) -> None:
-        before = np.concatenate([[-1 if self.epoch is None else self.epoch], rows.leader_epoch[:-1]])
-        for at in np.flatnonzero(rows.leader_epoch != before).tolist():
-            self.epochs.append(EpochEntry(int(rows.leader_epoch[at]), int(rows.base_offset[at])))
 
     def records(self, part: Slice) -> None:
         if part.damage:

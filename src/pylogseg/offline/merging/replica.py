@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.lineage.authority import Replica
-from pylogseg.disk.lineage.chains import Lineage, divergence
+from pylogseg.disk.lineage.chains import Lineage, add_epochs, divergence, epoch_runs
 from pylogseg.disk.lineage.parts import LogRange
 from pylogseg.disk.small_files import read_leader_epochs
 from pylogseg.disk.swaps import Swap
@@ -361,7 +361,7 @@ def _scan_segment(
         if end is None:
             found.end = max(found.end, base)
         return
-    _note_epochs(rows, seen)
+    add_epochs(seen, epoch_runs(rows))
     first, after = rows.base_offset, rows.last_offset + 1
     v2 = rows.magic >= 2
     has_count = v2 & (rows.count >= 0)
@@ -386,22 +386,6 @@ def _with_offsets(gap: Gap, rows: BatchTable, base: int, end: int | None) -> Gap
     first = int(rows.last_offset[behind - 1]) + 1 if behind else base
     following = int(rows.base_offset[behind]) if behind < len(rows) else end
     return gap._replace(first_offset=first, next_offset=following)
-
-
-def _note_epochs(rows: BatchTable, seen: list[EpochEntry]) -> None:
-    """Note where epochs begin, by the batches: one that is higher than a later one is no epoch, as no CRC covers it."""
-    v2 = rows.magic >= 2
-    epochs, firsts = rows.leader_epoch[v2], rows.base_offset[v2]
-    if not len(epochs):
-        return
-    lowest = np.minimum.accumulate(epochs[::-1])[::-1]
-    starts = np.flatnonzero(np.append(True, lowest[1:] != lowest[:-1]))
-    for at in starts.tolist():
-        epoch, offset = int(lowest[at]), int(firsts[at])
-        while seen and seen[-1].epoch > epoch:
-            seen.pop()
-        if epoch >= 0 and (not seen or seen[-1].epoch < epoch):
-            seen.append(EpochEntry(epoch, offset))
 
 
 def _noted_epochs(storage: Storage, found: ReplicaScan) -> list[EpochEntry]:
