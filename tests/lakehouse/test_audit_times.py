@@ -59,6 +59,12 @@ def test_an_empty_table_lacks_everything(data, rows):
     assert [each.lost for each in found.partitions] == [600, 600]
 
 
+def test_dead_letters_are_counted(data, rows, tmp_path):
+    table, dead = parquet(tmp_path / "t", [rows.slice(5)]), parquet(tmp_path / "t~dlq", [rows.slice(0, 5)])
+    found = pylogseg.audit(data, table, columns=NONE, dead_letters=dead)
+    assert (found.is_right, found.is_whole, found.rows, found.dead_letters) == (True, True, 1200, 5)
+
+
 def test_a_damaged_end_is_not_looked_at(data, rows, tmp_path):
     """What lies behind it is not double."""
     copy = shutil.copytree(data, tmp_path / "data")

@@ -34,10 +34,10 @@ from pylogseg.lakehouse.audit_partition import (
     part_without_log,
     parts_of,
 )
-from pylogseg.lakehouse.audit_quick import Count, count_partition, row_groups
+from pylogseg.lakehouse.audit_quick import count_partition, row_groups
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, PieceRows, Runs, Spilling
-from pylogseg.lakehouse.audit_times import SUMS, Summing, Sums, add_sums, by_partition, compare_hours
+from pylogseg.lakehouse.audit_times import SUMS, Summing, Sums, add_sums, compare_hours
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.formats import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
@@ -191,16 +191,17 @@ def audit(
     result.findings += _unlike(tables[0], disk, choice)
     if roles.by_time and (quick or decoding is not None or offset != (None, None)):
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
-    if quick:
-        return _quick(files, logs, disk, chosen, complete, work, result)
     limits = {name: getattr(reading, name) for name in LimitKeywords.__annotations__}
     reading = replace(LENIENT, control=True, **limits)
     state = reading.start(scratch=Scratch)
     part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES
+    dead, is_complete, until = _dead(files), complete or end is not None, _END if end is None else end
+    plan = _Plan((first or 0, until), is_complete, state, part_bytes, _list_cleaned(disk), dead)
+    committed = replace(state, reading=replace(reading, control=False, isolation_level="read_committed"))
+    if quick:
+        return _quick(files, logs, chosen, plan._replace(state=committed), work, result)
     if roles.by_time:
-        reading = replace(reading, control=False, isolation_level="read_committed")
-        plan = _Plan((0, _END), complete, replace(state, reading=reading), part_bytes, _list_cleaned(disk))
-        return _by_time(files, logs, disk, chosen, plan, work, result, on_bytes)
+        return _by_time(files, logs, chosen, plan._replace(state=committed), work, result, on_bytes)
     typed = None
     if decoding is not None:
         typed = _choose_schemas(decoding, whole_disk, logs)
@@ -214,12 +215,9 @@ def audit(
         shared = [SharedFolder(folder, "set TMPDIR to a folder that they share")]
         load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes, shared)
         spilled = list(work.map(spilling.run, pieces, load))
-        runs = _by_partition(spilled, [piece.file for piece in pieces], roles, result)
+        runs = _by_partition(spilled, [piece.file for piece in pieces], result)
         scope = _scope(logs, runs, roles, chosen, result)
-        dead = _dead(files)
         comparison = Comparison(folder, roles, secret, dead, max_ranges, typed, _unread(files, result))
-        until = _END if end is None else end
-        plan = _Plan((first or 0, until), complete or end is not None, state, part_bytes, _list_cleaned(disk), dead)
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
         extents = {part.name: part.whole for part in items}
         named = [(file.path, file.origin) for file in files]
@@ -275,9 +273,8 @@ def _threads(work: Executor) -> Threads:
 def _quick(
     files: Sequence[DataFile],
     logs: dict[Key, LogFiles],
-    disk: Disk,
     choice: _TopicChoice,
-    is_complete: bool,
+    plan: _Plan,
     work: Executor,
     result: Audit,
 ) -> Audit:
@@ -288,20 +285,18 @@ def _quick(
     untold = sum(rows for _, _, rows in answers)
     is_told = not untold and not any(finding.kind == "unread" for finding in result.findings)
     result.rows += untold
-    runs = _by_partition([groups for groups, _, _ in answers], files, columns, result)
-    cleaned = _list_cleaned(disk)
-    items = []
-    for name, log, groups in _scope(logs, runs, columns, choice, result):
-        behind = _END if is_complete else behind_table(groups, _dead(files))
-        items.append(Count(name, log, groups, behind, name in cleaned, is_told))
-    result.partitions = sorted(work.map(count_partition, items), key=lambda each: _by_number(each.name))
+    runs = _by_partition([groups for groups, _, _ in answers], files, result)
+    scope = _scope(logs, runs, columns, choice, result)
+    # Committed records of a log are one part; all rows belong to it, also those with offsets that no log can have.
+    parts = [part._replace(runs=item[2]) for item, (part,) in zip(scope, work.map(plan.parts, scope), strict=True)]
+    counted = work.map(functools.partial(count_partition, is_told=is_told), parts)
+    result.partitions = sorted(counted, key=lambda each: _by_number(each.name))
     return result
 
 
 def _by_time(
     files: Sequence[DataFile],
     logs: dict[Key, LogFiles],
-    disk: Disk,
     choice: _TopicChoice,
     plan: _Plan,
     work: Executor,
@@ -312,17 +307,12 @@ def _by_time(
     columns = result.columns
     summing = Summing(columns, (secrets.randbits(64), secrets.randbits(64)))
     only = "" if columns.get("topic") is not None else _only_topic(logs, result)
-    table: dict[Key, list[Sums]] = {}
-    pieces, is_nameless = _pieces(files, columns, work, result), False
+    pieces = _pieces(files, columns, work, result)
     load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes)
-    for piece, answer in zip(pieces, work.map(summing.of_table, pieces, load), strict=True):
-        if answer.error is not None or answer.unnamed:
-            text = answer.error or "rows without a time or a partition: whether they are in the log is not known"
-            result.findings.append(TableFinding("unread", text, piece.file.path, answer.unnamed or None))
-        is_nameless |= answer.unnamed > 0
-        result.rows += int(answer.rows["count"].sum()) + answer.unnamed
-        for code, number, sums in by_partition(answer.rows):
-            table.setdefault((only or answer.topics[code], number), []).append(sums)
+    answers = list(work.map(summing.of_table, pieces, load))
+    table = _by_partition(answers, [piece.file for piece in pieces], result, "a time")
+    if only:
+        table = {(only, number): sums for (_, number), sums in table.items()}
     there = _topics({topic for topic, _ in table}, logs, result)
     has_partition = columns.get("partition") is not None
     extents: dict[Key, LogExtent] = {}
@@ -334,17 +324,16 @@ def _by_time(
         extents[key] = extent.join(extents.get(key))
         items += [(key, part) for part in readers]
     chosen = {key: sums for key, sums in table.items() if key in extents or choice.takes(*key)}
-    gone = [sums for key, of in table.items() if key not in chosen for sums in of]
-    result.other_rows = sum(int(sums["count"].sum()) for sums in gone)
+    result.other_rows = sum(int(sums["count"].sum()) for key, sums in table.items() if key not in chosen)
     records: dict[Key, list[tuple[Sums, list[Gap]]]] = {}
     load = Workload("pylogseg audit: the log", [part.size for _, part in items], on_bytes)
     for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
         records.setdefault(key, []).append(summed)
-    is_unread = is_nameless or _unread(files, result) != (0, 0)
+    is_unread = any(answer.unnamed for answer in answers) or _unread(files, result) != (0, 0)
     for key in sorted({*chosen, *extents}):
         name = f"{key[0]}-{key[1]}" if has_partition else key[0]
         log_parts = records.get(key, [])
-        sides = _hours(chosen.get(key, [])), _hours([sums for sums, _ in log_parts])
+        sides = _hours([chosen[key]] if key in chosen else []), _hours([sums for sums, _ in log_parts])
         about = extents.get(key)
         gaps = {gap: None for _, of_part in log_parts for gap in of_part} | dict.fromkeys(about.tail if about else ())
         result.partitions.append(compare_hours(name, *sides, about, gaps, plan.is_complete, is_unread))
@@ -471,29 +460,29 @@ def _footer(
 
 
 def _by_partition(
-    spilled: Sequence[PieceRows], files: Sequence[DataFile], columns: TableColumns, result: Audit
-) -> dict[Key, Runs]:
-    """Return the runs of each partition of the table, by topic and number; what could not be read becomes findings."""
+    answers: Sequence[PieceRows], files: Sequence[DataFile], result: Audit, place: str = "an offset"
+) -> dict[Key, Any]:
+    """Return the runs or sums of each partition of the table, by topic and number; unreadable rows become findings."""
     topics: dict[str, int] = {}
     every = []
-    for piece, file in zip(spilled, files, strict=True):
-        if piece.error is not None:
-            result.findings.append(TableFinding("unread", piece.error, file.path))
-        if piece.unnamed:
-            text = "rows without an offset or a partition: whether they are in the log is not known"
-            result.findings.append(TableFinding("unread", text, file.path, piece.unnamed))
-            result.rows += piece.unnamed
-        numbers = np.array([topics.setdefault(name, len(topics)) for name in piece.topics] or [0], np.int32)
-        result.dead_letters += int(piece.rows["count"].sum()) if file.is_dead else 0
-        runs = piece.rows.copy()
-        runs["topic"] = numbers[runs["topic"]] if len(runs) else runs["topic"]
-        every.append(runs)
-    runs = np.concatenate([np.empty(0, RUN), *every])
-    result.rows += int(runs["count"].sum())
-    runs = runs[np.lexsort((runs["partition"], runs["topic"]))]
+    for answer, file in zip(answers, files, strict=True):
+        if answer.error is not None:
+            result.findings.append(TableFinding("unread", answer.error, file.path))
+        if answer.unnamed:
+            text = f"rows without {place} or a partition: whether they are in the log is not known"
+            result.findings.append(TableFinding("unread", text, file.path, answer.unnamed))
+            result.rows += answer.unnamed
+        numbers = np.array([topics.setdefault(name, len(topics)) for name in answer.topics] or [0], np.int32)
+        result.dead_letters += int(answer.rows["count"].sum()) if file.is_dead else 0
+        rows = answer.rows.copy()
+        rows["topic"] = numbers[rows["topic"]] if len(rows) else rows["topic"]
+        every.append(rows)
+    rows = np.concatenate(every) if every else np.empty(0, RUN)
+    result.rows += int(rows["count"].sum())
+    rows = rows[np.lexsort((rows["partition"], rows["topic"]))]
     names = list(topics)
-    starts = np.flatnonzero(np.diff(runs["topic"]) | np.diff(runs["partition"])) + 1
-    groups = np.split(runs, starts) if len(runs) else []
+    starts = np.flatnonzero(np.diff(rows["topic"]) | np.diff(rows["partition"])) + 1
+    groups = np.split(rows, starts) if len(rows) else []
     return {(names[group["topic"][0]], int(group["partition"][0])): group for group in groups}
 
 

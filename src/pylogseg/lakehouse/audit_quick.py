@@ -8,7 +8,6 @@ double in the same stretch are not seen, nor is what a row holds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -18,13 +17,12 @@ import pyarrow.parquet as pq
 from pylogseg.env.executor import Advance
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
-from pylogseg.lakehouse.audit_partition import LogExtent, audit_of, extent_of
+from pylogseg.lakehouse.audit_partition import LogPart, audit_of
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, PieceRows, Runs
 from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
 from pylogseg.reading.log_reader import ReadScope
-from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.scan import record_stream
 from pylogseg.reading.selection import Selection
@@ -116,45 +114,32 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-@dataclass(frozen=True)
-class Count:
-    """The counts of one partition: its log, the extent of the log, and the row groups of the table."""
-
-    name: str
-    log: LogFiles | None  #: None if the source has no such log.
-    groups: Runs
-    behind_offset: int  #: From here on, what is missing is not in the table yet.
-    is_cleaned: bool = False
-    is_told: bool = True  #: False if rows are somewhere of which nothing is told: what is missing may be among them.
-
-
 class _Stretch(NamedTuple):
     first_offset: int
     end_offset: int
     rows: int
 
 
-def count_partition(item: Count, advance: Advance) -> PartitionAudit:
-    """Compare the counts of one partition; runs in a thread, or in a task of Spark."""
-    return _PartitionCount(item).compare_stretches()
+def count_partition(part: LogPart, advance: Advance, is_told: bool) -> PartitionAudit:
+    """Compare the counts of one partition; runs in a thread, or in a task of Spark.
+
+    Without `is_told`, some row groups have no statistics, and may have the missing records.
+    """
+    return _PartitionCount(part, "lost" if is_told else "notLookedAt").compare_stretches()
 
 
 class _PartitionCount:
-    def __init__(self, item: Count) -> None:
-        self._item, log = item, item.log
-        self._whole = LogExtent() if log is None else extent_of(log, item.is_cleaned)
+    def __init__(self, part: LogPart, lost: str) -> None:
+        self._part, self._lost = part, lost
+        self._whole = whole = part.whole
         self._found = audit_of(
-            item.name, self._whole, rows=int(item.groups["count"].sum()), gaps=list(self._whole.tail), is_quick=True
+            part.name, whole, rows=int(part.runs["count"].sum()), gaps=list(whole.tail), is_quick=True
         )
 
-    @property
-    def _lost(self) -> str:
-        return "lost" if self._item.is_told else "notLookedAt"
-
     def compare_stretches(self) -> PartitionAudit:
-        item, result, whole = self._item, self._found, self._whole
-        stretches = list(_stretches(item.groups))
-        if item.log is None:
+        result, whole = self._found, self._whole
+        stretches = list(_stretches(self._part.runs))
+        if self._part.reader is None:
             self._foreign("noPartition", stretches)
             return result
         self._count(stretches)
@@ -187,7 +172,7 @@ class _PartitionCount:
         result.present += min(rows, records)
         more, whole = rows - records, AuditRange("", "", first, end - 1, abs(rows - records))
         if more < 0:
-            behind = max(self._item.behind_offset, first)
+            behind = max(self._part.behind_offset, first)
             not_yet = min(-more, (self._records(behind, end) or 0) if behind < end else 0)
             result.missing["notYet"] += not_yet
             if lost := -more - not_yet:
@@ -195,7 +180,7 @@ class _PartitionCount:
                 result.ranges.append(whole._replace(kind=self._lost, records=lost))
         elif more and stretch.first_offset < first:
             result.unchecked["belowLogStart"] += more
-        elif more and self._item.is_cleaned:
+        elif more and self._whole.is_cleaned:
             result.unchecked["compacted"] += more
         elif more and rows <= self._count_undecided(first, end):
             result.foreign["aborted"] += more
@@ -206,7 +191,7 @@ class _PartitionCount:
 
     def _missing(self, first: int, end: int) -> None:
         """Note the records between stretches: lost ones, and from some offset on those that are not there yet."""
-        behind = min(max(self._item.behind_offset, first), end)
+        behind = min(max(self._part.behind_offset, first), end)
         if first < behind and (records := self._records(first, behind)):
             self._found.missing[self._lost] += records
             self._found.ranges.append(AuditRange(self._lost, "", first, behind - 1, records))
@@ -227,7 +212,7 @@ class _PartitionCount:
     def _count(self, stretches: Iterable[_Stretch]) -> None:
         """Count the records below each end of a stretch, in one pass over the headers of batches; up to damage."""
         first, end = self._whole[:2]
-        ends = np.array([self._item.behind_offset, *(of for stretch in stretches for of in stretch[:2])], np.int64)
+        ends = np.array([self._part.behind_offset, *(of for stretch in stretches for of in stretch[:2])], np.int64)
         self._ends = np.unique(np.concatenate([[first, end], np.clip(ends, first, end)]))
         self._below = np.zeros(len(self._ends), np.int64)
         self._known_to = end
@@ -254,12 +239,8 @@ class _PartitionCount:
         return sum(map(len, self._offsets(first, end, "read_uncommitted")))
 
     def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[Offsets]:
-        logs = [log for log in (self._item.log,) if log is not None]
-        scope = ReadScope.of(
-            logs,
-            Selection(offsets=OffsetRange(first, end)),
-            Reading(level, check_crc=False),
-        )
+        selection = Selection(offsets=OffsetRange(first, end))
+        scope = ReadScope.of([self._part.log], selection, Reading(level, check_crc=False))
         for batch in record_stream(scope, ["offset"]):
             yield batch.column(0).to_numpy()
 

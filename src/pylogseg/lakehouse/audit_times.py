@@ -7,7 +7,7 @@ one in the same hour counts as a change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,13 +110,6 @@ def add_sums(parts: Sequence[Sums]) -> Sums:
     totals: Sums = every[starts]
     totals["count"], totals["sum"] = (np.add.reduceat(every[name], starts) for name in ("count", "sum"))
     return totals
-
-
-def by_partition(sums: Sums) -> Iterator[tuple[int, int, Sums]]:
-    """Yield topic, partition and hours."""
-    differs = (sums["topic"][1:] != sums["topic"][:-1]) | (sums["partition"][1:] != sums["partition"][:-1])
-    for part in np.split(sums, np.flatnonzero(differs) + 1) if len(sums) else ():
-        yield int(part["topic"][0]), int(part["partition"][0]), part
 
 
 def compare_hours(
