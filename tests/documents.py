@@ -1,7 +1,7 @@
 """The examples in the documents: found, run, compared, and on request brought up to date.
 
 ``python tests/documents.py [PAGE...]`` runs the commands of all console blocks, writes what they print now below them,
-and makes the tables of columns anew; look at the difference before you commit it.
+and makes the tables anew that come from the code; look at the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from helpers import forked
+from helpers import forked, page_tables
 from helpers.golden import GOLDEN, unpack
 from helpers.scratch import memory
 
@@ -69,6 +69,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RECIPES = ROOT / "docs" / "operators.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COLUMNS = re.compile(r"(<!-- columns of ([\w ]+) -->)\n.*?<!-- end -->", re.DOTALL)
+_TABLE = re.compile(r"(<!-- table of ([\w ,]+) -->)\n.*?<!-- end -->", re.DOTALL)
 _COMMAND = "$ "
 _OF_SEGMENTS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -257,8 +258,8 @@ def resize(folder: Path, info: os.statvfs_result) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
-def with_columns(text: str) -> str:
-    """The text of a page with its tables of columns made from the declarations, without where each row is from."""
+def with_tables(text: str) -> str:
+    """The text of a page with its tables made from the code; those of columns without where each row is from."""
     lines = {name: get_columns(kind) for name, kind in LINES.items()}
     state = {f"state {name}": columns for name, columns in STATE_COLUMNS.items()}
     declared = TABLES | state | {"lags": LAGS, "stats": STATS} | lines
@@ -268,7 +269,8 @@ def with_columns(text: str) -> str:
         shown = [each for each in declared[match[2]] if each not in place]
         return f"{match[1]}\n\n{markdown(shown)}\n<!-- end -->"
 
-    return _COLUMNS.sub(table, text)
+    text = _COLUMNS.sub(table, text)
+    return _TABLE.sub(lambda match: f"{match[1]}\n\n{page_tables.TABLES[match[2]]()}\n<!-- end -->", text)
 
 
 def recipes() -> Iterator[tuple[str, list[Command]]]:
@@ -301,8 +303,8 @@ def run(command: str, root: Path) -> str:
 
 
 def updated(page: Path, root: Path) -> str:
-    """The text of a page with its tables of columns, and with what its commands print now."""
-    return refreshed(with_columns(page.read_text(encoding="utf-8")), root)
+    """The text of a page with its tables, and with what its commands print now."""
+    return refreshed(with_tables(page.read_text(encoding="utf-8")), root)
 
 
 def refreshed(text: str, root: Path, *, all_of_them: bool = False) -> str:

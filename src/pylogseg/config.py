@@ -198,42 +198,81 @@ class LogConfig:
     pylogseg.errors.RequestError: invalid retention.ms='-2': expected an integer between -1 and 9223372036854775807
     """
 
+    #: largest size of a segment; then a new one is rolled
     segment_bytes: int = _int(1 << 30, 14)
+    #: a segment is rolled when its first record is older than this
     segment_ms: int = _long(_WEEK_MS, 1)
+    #: `segment.ms` is reduced by a random time up to this, for each segment
     segment_jitter_ms: int = _long(0, 0)
+    #: size of an index; a full one rolls the segment
     segment_index_bytes: int = _int(10 << 20, 4)
+    #: bytes of batches between two index entries
     index_interval_bytes: int = _int(4096, 0)
+    #: records after which the log is synced to the disk
     flush_messages: int = _long(_LONG_MAX, 1)
+    #: time after which the log is synced to the disk
     flush_ms: int = _long(_LONG_MAX, 0)
+    #: the oldest segments are deleted while the log is larger; -1: no limit
     retention_bytes: int = _long(-1)
+    #: segments are deleted when their newest record is older; -1: no limit
     retention_ms: int = _long(_WEEK_MS, -1)
+    #: largest batch that can be appended
     max_message_bytes: int = _int((1 << 20) + 12, 0)
+    #: how long compaction keeps tombstones and transaction markers
     delete_retention_ms: int = _long(24 * 60 * 60 * 1000, 0)
+    #: minimum age of a record before it is compacted
     min_compaction_lag_ms: int = _long(0, 0)
+    #: age at which a record is compacted, even if the log is mostly clean
     max_compaction_lag_ms: int = _long(_LONG_MAX, 1)
+    #: delay between the removal of a segment and the deletion of its files
     file_delete_delay_ms: int = _long(60_000, 0)
+    #: share of the log that must be dirty before it is compacted
     min_cleanable_dirty_ratio: float = _ratio(0.5)
+    #: `delete`, `compact` or both
     cleanup_policy: tuple[str, ...] = _list(("delete",), _check_policies)
+    #: codec of stored batches; `producer`: as sent by the producer
     compression_type: str = _word("producer", ("uncompressed", *_NAMES_OF_CODECS, "producer"))
+    #: level of gzip, 1 to 9; -1: the library's default
     compression_gzip_level: int = _level("gzip")
+    #: level of lz4, 1 to 17
     compression_lz4_level: int = _level("lz4")
+    #: level of zstd, -131072 to 22
     compression_zstd_level: int = _level("zstd")
+    #: a new segment file gets its full size at once
     preallocate: bool = _flag(False)
+    #: `CreateTime`, or `LogAppendTime`: records get the time of the append
     message_timestamp_type: str = _word("CreateTime", ("CreateTime", "LogAppendTime"))
+    #: how far before now a record's timestamp may be
     message_timestamp_before_max_ms: int = _long(_LONG_MAX, 0)
+    #: how far after now a record's timestamp may be
     message_timestamp_after_max_ms: int = _long(3_600_000, 0)
+    #: for brokers; a log ignores it
     min_insync_replicas: int = _int(1, 1)
+    #: for brokers
     unclean_leader_election_enable: bool = _flag(False)
+    #: tiered storage; `retain` skips such topics without `--force`
     remote_storage_enable: bool = _flag(False)
+    #: for brokers
     remote_log_copy_disable: bool = _flag(False)
+    #: for brokers
     remote_log_delete_on_disable: bool = _flag(False)
+    #: for brokers with tiered storage
     local_retention_ms: int = _long(-2, -2)
+    #: for brokers with tiered storage
     local_retention_bytes: int = _long(-2, -2)
+    #: with tiered storage, from Kafka 4.4 on: how old a segment has to be before it is copied; -1: as
+    #: `local.retention.ms`
     remote_copy_lag_ms: int = _long(0, -1)
+    #: how many bytes have to follow it; -1: as `local.retention.bytes`
     remote_copy_lag_bytes: int = _long(-1, -1)
+    #: largest record when decompressed, from Kafka 4.4 on; a broker's setting: `--max-decompressed-bytes` bounds what a
+    #: command decompresses
     max_decompressed_message_bytes: int = _whole(2**31 - 9, 1, 2**31 - 9)
+    #: share groups may put records here that could not be delivered, from Kafka 4.4 on
     errors_deadletterqueue_group_enable: bool = _flag(False)
+    #: for brokers
     leader_replication_throttled_replicas: tuple[str, ...] = _list((), _check_throttled)
+    #: for brokers
     follower_replication_throttled_replicas: tuple[str, ...] = _list((), _check_throttled)
 
     def __post_init__(self) -> None:

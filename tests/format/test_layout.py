@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pylogseg.format import layout
-from pylogseg.format.layout import STRUCTURES, WIDTHS, Structure
+from pylogseg.format.layout import STRUCTURES, Structure
 from pylogseg.format.messages.control import KRAFT_MESSAGES
 from pylogseg.format.messages.schema import MessageField, message
 
@@ -87,25 +87,6 @@ def test_gaps_are_refused() -> None:
         Structure("x", (0, "i32", "a"), (5, "i32", "b"))
     with pytest.raises(KeyError):
         layout.LOG_OVERHEAD["magic"]
-
-
-def _documented_structures() -> dict[str, list[tuple[int, str, str]]]:
-    """Tables with offsets, by the heading above them."""
-    found: dict[str, list[tuple[int, str, str]]] = {}
-    heading = ""
-    for line in DOCUMENT.splitlines():
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-        row = re.match(r"\| (\d+) \| (\w+) \| (\w+) \|", line)
-        if row and row[2] in WIDTHS:
-            found.setdefault(heading, []).append((int(row[1]), row[2], row[3]))
-    return found
-
-
-def test_document_has_the_same_tables() -> None:
-    assert _documented_structures() == {
-        structure.name: [(field.offset, field.type, field.name) for field in structure] for structure in STRUCTURES
-    }
 
 
 def _as_written(fields: tuple[MessageField, ...], version: int) -> str:

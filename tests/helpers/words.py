@@ -20,6 +20,8 @@ _RELATIVE = re.compile(
     r"\b(what|whatever|which|whose|whoever|others|else|those (?:that|who|of)|that of|who\b(?! has))\b", re.I
 )
 _NOBODY = re.compile(r"\b(?:is|are|was|were|be|been) (?:said|told|known|named so|not known)\b", re.I)
+_GENERATED = re.compile(r"<!-- (?:columns|table) of .*?<!-- end -->", re.DOTALL)
+_CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _VAGUE = ("found", "each", "known", "made", "given", "told")
 #: Words in -ed that are no participles, or are nouns and verbs of the field.
 _NO_PARTICIPLES = {"embed", "feed", "need", "proceed", "read", "seed", "shed", "speed", "succeed", "exceed"}
@@ -102,6 +104,16 @@ def doubly_relative() -> list[Place]:
 def agentless() -> list[Place]:
     """Return sentences in which something is said, told or known, and nobody says or knows it."""
     return [place for place in _sentences() if _NOBODY.search(place.text)]
+
+
+def in_pages() -> dict[str, int]:
+    """Return the number of words in each page, without code blocks and tables that are made from the code."""
+    counts = {}
+    for page in PAGES:
+        text = _GENERATED.sub("", page.read_text(encoding="utf-8"))
+        text = _CODE_BLOCK.sub("", text)
+        counts[page.name] = sum(1 for token in text.split() if re.search(r"\w", token))
+    return counts
 
 
 def vague_locals() -> list[Place]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import doctest
 import importlib.util
 import inspect
@@ -17,15 +16,17 @@ from typing import Any
 import changed
 import documents
 import pytest
+from helpers import page_tables
 
 import pylogseg
-from pylogseg.config import LogConfig, kafka_name
 from pylogseg.disk import columns
-from pylogseg.owned.manager.settings import BrokerSettings
+from pylogseg.format.layout import STRUCTURES
 from pylogseg.values.internal.cluster_state import STATE_TABLES
 
 ROOT = documents.ROOT
 PAGES = documents.PAGES
+#: Tables of fields, some of which need no meaning.
+LAYOUTS = {structure.name for structure in STRUCTURES}
 #: Pages whose examples need more than Python.
 SPARK_PAGES = {"spark", "spark-jobs"}
 
@@ -116,10 +117,13 @@ def test_docstrings(name: str, root: Path) -> None:
     assert not results.failed
 
 
-def test_tables_of_columns() -> None:
-    """They say what modules declare; `python tests/documents.py` makes them."""
+def test_tables_from_the_code() -> None:
+    """`python tests/documents.py` makes them; each is on one page, and has a meaning in each row."""
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
-    assert [documents.with_columns(text) for text in texts] == texts
+    assert [documents.with_tables(text) for text in texts] == texts
+    for name, make in page_tables.TABLES.items():
+        assert sum(f"<!-- table of {name} -->" in text for text in texts) == 1, name
+        assert name in LAYOUTS or " | |\n" not in make(), name
     for name in (*columns.TABLES, "stats", *documents.LINES):
         assert sum(f"<!-- columns of {name} -->" in text for text in texts) == 1
 
@@ -156,20 +160,6 @@ def anchors(page: Path) -> set[str]:
     """Names of the headings of a page as the site makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
-
-
-def test_configuration() -> None:
-    """The page has every setting, with the default that the code has."""
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    logs, brokers = (page.partition(f"## {title}\n")[2].partition("\n## ")[0] for title in ("A log", "Many logs"))
-    for section, settings in ((logs, LogConfig), (brokers, BrokerSettings)):
-        rows = re.findall(r"^\| `([a-z0-9.]+)` \| (.*?) \| .+ \|$", section, re.MULTILINE)
-        assert [name for name, _ in rows] == [kafka_name(each.name) for each in dataclasses.fields(settings)]
-        for (name, shown), each in zip(rows, dataclasses.fields(settings), strict=True):
-            if isinstance(each.default, (int, float, str)):
-                text = str(each.default).lower() if isinstance(each.default, bool) else str(each.default)
-                none = each.default in (2**63 - 1, float("inf"))
-                assert shown == ("no limit" if none else f"`{text}`"), name
 
 
 def test_pages_are_in_the_menu() -> None:

@@ -20,6 +20,16 @@ CEILINGS: dict[Callable[[], Sized], int] = {
 }
 
 
+#: Words of all pages: more of them are read by nobody.
+WORDS_OF_PAGES = 45_000
+
+
+def test_pages_are_short() -> None:
+    counts = words.in_pages()
+    listing = "\n".join(f"{count:6} {page}" for page, count in sorted(counts.items()))
+    assert sum(counts.values()) <= WORDS_OF_PAGES, f"{sum(counts.values())}, more than {WORDS_OF_PAGES}:\n{listing}"
+
+
 @pytest.mark.parametrize("count", CEILINGS, ids=lambda count: count.__name__)
 def test_a_count_only_goes_down(count: Callable[[], Sized]) -> None:
     places = count()

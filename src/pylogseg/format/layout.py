@@ -72,47 +72,49 @@ class Structure:
 #: Before every entry of a log file, whatever its magic.
 LOG_OVERHEAD = Structure(
     "Log overhead",
+    #: magic 2: of the first record; else of the message; of a compressed one of the *last* inside
     (0, "i64", "offset"),
-    (8, "i32", "size"),
+    (8, "i32", "size"),  #: bytes after this field; the entry takes 12 more
 )
 
 #: A legacy message up to its key length; the bytes of key and value follow.
 MESSAGE_V0 = Structure(
     "Message, magic 0",
     (0, "i64", "offset"),
-    (8, "i32", "size"),
-    (12, "u32", "crc"),
-    (16, "i8", "magic"),
-    (17, "i8", "attributes"),
-    (18, "i32", "key_size"),
+    (8, "i32", "size"),  #: at least 14
+    (12, "u32", "crc"),  #: CRC-32 (as in zlib) of everything from byte 16 on
+    (16, "i8", "magic"),  #: 0
+    (17, "i8", "attributes"),  #: bits 0-2: codec, 0 none, 1 gzip, 2 snappy, 3 lz4
+    (18, "i32", "key_size"),  #: -1: the key is null
 )
 
 MESSAGE_V1 = Structure(
     "Message, magic 1",
     (0, "i64", "offset"),
-    (8, "i32", "size"),
-    (12, "u32", "crc"),
-    (16, "i8", "magic"),
-    (17, "i8", "attributes"),
-    (18, "i64", "timestamp"),
-    (26, "i32", "key_size"),
+    (8, "i32", "size"),  #: at least 22
+    (12, "u32", "crc"),  #: CRC-32 of everything from byte 16 on
+    (16, "i8", "magic"),  #: 1
+    (17, "i8", "attributes"),  #: as magic 0, and bit 3: 0 CreateTime, 1 LogAppendTime
+    (18, "i64", "timestamp"),  #: ms; -1 none
+    (26, "i32", "key_size"),  #: -1: the key is null
 )
 
 BATCH_HEADER = Structure(
     "Record batch header, magic 2",
-    (0, "i64", "base_offset"),
-    (8, "i32", "size"),
-    (12, "i32", "leader_epoch"),
-    (16, "i8", "magic"),
-    (17, "u32", "crc"),
-    (21, "i16", "attributes"),
-    (23, "i32", "last_offset_delta"),
+    (0, "i64", "base_offset"),  #: of the first record; outside of the CRC
+    (8, "i32", "size"),  #: bytes after this field, at least 49
+    (12, "i32", "leader_epoch"),  #: -1 unknown; outside of the CRC
+    (16, "i8", "magic"),  #: 2
+    (17, "u32", "crc"),  #: CRC-32C of everything from byte 21 on
+    (21, "i16", "attributes"),  #: see below
+    (23, "i32", "last_offset_delta"),  #: last offset less base offset; compaction leaves it as it was
+    #: ms, that of the first record; with attribute bit 6 the delete horizon; -1 in an empty batch
     (27, "i64", "base_timestamp"),
-    (35, "i64", "max_timestamp"),
-    (43, "i64", "producer_id"),
-    (51, "i16", "producer_epoch"),
-    (53, "i32", "base_sequence"),
-    (57, "i32", "count"),
+    (35, "i64", "max_timestamp"),  #: ms; with LogAppendTime the time of all records
+    (43, "i64", "producer_id"),  #: -1 none
+    (51, "i16", "producer_epoch"),  #: -1 none
+    (53, "i32", "base_sequence"),  #: -1 none
+    (57, "i32", "count"),  #: records that follow; after compaction maybe fewer than offsets, or 0
 )
 
 #: Bytes of a batch of magic 2 before its records.
@@ -120,54 +122,55 @@ BATCH_HEADER_BYTES = BATCH_HEADER.size
 
 OFFSET_INDEX_ENTRY = Structure(
     "Offset index entry",
-    (0, "i32", "relative_offset"),
-    (4, "i32", "position"),
+    (0, "i32", "relative_offset"),  #: last offset of a batch, less the segment's base offset
+    (4, "i32", "position"),  #: byte where that batch begins in the `.log`
 )
 
 TIME_INDEX_ENTRY = Structure(
     "Time index entry",
-    (0, "i64", "timestamp"),
-    (8, "i32", "relative_offset"),
+    (0, "i64", "timestamp"),  #: greatest timestamp in the segment so far, ms
+    (8, "i32", "relative_offset"),  #: last offset of the first batch that has it, less the base offset
 )
 
 TXN_INDEX_ENTRY = Structure(
     "Transaction index entry",
-    (0, "i16", "version"),
-    (2, "i64", "producer_id"),
-    (10, "i64", "first_offset"),
-    (18, "i64", "last_offset"),
-    (26, "i64", "last_stable_offset"),
+    (0, "i16", "version"),  #: 0; Kafka looks at the first byte alone and refuses 1 to 127 there
+    (2, "i64", "producer_id"),  #: whose transaction
+    (10, "i64", "first_offset"),  #: its first record
+    (18, "i64", "last_offset"),  #: its abort marker
+    (26, "i64", "last_stable_offset"),  #: of the log when it was aborted
 )
 
 SNAPSHOT_HEADER = Structure(
     "Producer snapshot header",
-    (0, "i16", "version"),
-    (2, "u32", "crc"),
-    (6, "i32", "count"),
+    (0, "i16", "version"),  #: 1
+    (2, "u32", "crc"),  #: CRC-32C of everything from byte 6 on
+    (6, "i32", "count"),  #: entries that follow
 )
 
 SNAPSHOT_ENTRY = Structure(
     "Producer snapshot entry",
     (0, "i64", "producer_id"),
     (8, "i16", "producer_epoch"),
-    (10, "i32", "last_sequence"),
-    (14, "i64", "last_offset"),
-    (22, "i32", "offset_delta"),
-    (26, "i64", "timestamp"),
-    (34, "i32", "coordinator_epoch"),
-    (38, "i64", "first_txn_offset"),
+    (10, "i32", "last_sequence"),  #: of its last batch; -1 none is remembered
+    (14, "i64", "last_offset"),  #: of that batch; -1 none
+    (22, "i32", "offset_delta"),  #: last less first sequence of that batch
+    (26, "i64", "timestamp"),  #: ms, of its last batch or marker
+    (34, "i32", "coordinator_epoch"),  #: of its last marker; -1 none
+    (38, "i64", "first_txn_offset"),  #: where its open transaction begins; -1 none is open
 )
 
 CONTROL_KEY = Structure(
     "Control record key",
-    (0, "i16", "version"),
+    (0, "i16", "version"),  #: 0; readers take later ones as 0
+    #: 0 abort, 1 commit, 2 leader change, 3 snapshot header, 4 snapshot footer, 5 KRaft version, 6 KRaft voters
     (2, "i16", "type"),
 )
 
 END_TXN_MARKER = Structure(
     "End transaction marker",
-    (0, "i16", "version"),
-    (2, "i32", "coordinator_epoch"),
+    (0, "i16", "version"),  #: 0; later ones begin alike
+    (2, "i32", "coordinator_epoch"),  #: of the transaction coordinator that wrote it
 )
 
 #: Every fixed structure, in the order of `docs/format.md`.

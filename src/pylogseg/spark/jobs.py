@@ -105,7 +105,7 @@ def verify(
     read: ReadObjects | None = None,
     **how: Any,
 ) -> Any:
-    """Check logs, indexes and small files for damage, or an archive, as ``pylogseg verify`` does.
+    """Check logs, indexes and small files, or an archive, as ``pylogseg verify`` does; a row is a finding.
 
     ``level`` is ``headers``, ``crc``, ``records`` or ``indexes``; each includes those before it. ``read`` selects the
     objects of an archive to read: ``none`` (they are only listed), ``new`` (not read by an earlier run) or ``all``. A
@@ -140,7 +140,7 @@ def stats(
     top: int = 0,
     **how: Any,
 ) -> Any:
-    """Count records by ``partition``, ``topic`` or ``all``, with the columns of ``pylogseg stats --json``.
+    """Count records by ``partition``, ``topic``, ``all``, ``hour`` or ``key``, as ``pylogseg stats --json`` does.
 
     By ``hour`` of the timestamp, and by ``key`` (the ``top`` ones, largest first), records and bytes of keys and values
     are counted for each topic. ``dirtyRatio`` is null if no checkpoint of the cleaner names the partition, or if it is

@@ -47,15 +47,64 @@ _MEANT = {
 _SECRETS = re.compile(r"://[^/]*@|://.*\?")
 _ONLY_IN_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
+    #: at most one of: a list; Python's regular expression (any part of a name, never internal topics); JSON `{"orders":
+    #: [0, 1]}`; default: all topics
     "subscribe", "subscribePattern", "assign",
-    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
-    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
-    "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
-    "rangeBytes", "batchRows", "batchBytes", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns",
-    "includeMetadata", "includeActive", "storageOptions", "tier", "memoryMap", "decoding",
-    "schema", "registry", "onUndecoded",
-    "message", "showSecrets",
+    #: default `earliest`, of a stream `latest`; or JSON `{"orders": {"0": 23, "1": -2}}` for every partition; -2 is
+    #: earliest, -1 latest
+    "startingOffsets",
+    #: default `latest`; batch only; the offset itself is not read
+    "endingOffsets",
+    #: ms since 1970: from the first record as late as the start, up to the first as late as the end. They override the
+    #: next two
+    "startingTimestamp", "endingTimestamp",
+    #: JSON by partition, ms; they override offsets
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    #: default `error`; if no record is as late as the start; `latest`: nothing is read
+    "startingOffsetsByTimestampStrategy",
+    #: at least this many tasks, as far as the indexes allow
+    "minPartitions",
+    #: at most this many offsets, and this much of the log (default `128m`), per task
+    "maxRecordsPerPartition", "rangeBytes",
+    #: approximate rows of an Arrow batch (`20000`); the most bytes of one (`64m`), unless a record has more
+    "batchRows", "batchBytes",
+    #: default `true`; `false`: the read continues without missing records, and logs it; also those that checkpoints or
+    #: an index show to be [lost](python.md#damage-on_corrupt-and-gaps)
+    "failOnDataLoss",
+    #: default `raise`; at damage, as [`on_corrupt`](python.md#damage-on_corrupt-and-gaps): `raise`, `stop` or `skip`
+    "onCorrupt",
+    #: two more kinds of damage: a wrong checksum (`true`); a batch that decompresses to more (`64m`)
+    "checkCrc", "maxDecompressedBytes",
+    #: default `read_uncommitted`; or [`read_committed`](python.md#transactions-isolation_level)
+    "isolationLevel", "kafka.isolation.level",
+    #: default `logEnd`; `highWatermark`: no further than the broker's checkpoint of what all replicas have
+    "endingAt",
+    #: default `false`; more columns
+    "includeHeaders", "includeMetadata",
+    #: these columns, in this order
+    "columns",
+    #: default `true`; whether the last segment of each partition is read
+    "includeActive",
+    #: `value`, `key` or `key,value`: [typed columns](#typed-values)
+    "decoding",
+    #: with `decoding`: as for [`read_arrow`](typed-values.md#where-schemas-come-from)
+    "schema", "registry", "message",
+    #: default `false`; with `decoding` of [Kafka's own topics](cluster-state.md#records-as-columns): whether passwords
+    #: and keys are shown
+    "showSecrets",
+    #: default `raw`; [of a value that does not decode](typed-values.md#what-does-not-decode): `raw`, `skip` or `raise`
+    "onUndecoded",
+    #: JSON for fsspec: `{"key": "...", "client_kwargs": {"endpoint_url": "..."}}`; for encrypted [tiers](tiered.md)
+    #: `tier_keys`
+    "storageOptions",
+    #: URL of the [tier](tiered.md) of these disks
+    "tier",
+    #: default `false`; batch reads: [map files](python.md#files-that-nobody-cuts-memory_map) that nobody cuts
+    "memoryMap",
+    #: stream: at most this many offsets per batch, shared in proportion to what partitions have left
+    "maxOffsetsPerTrigger",
+    #: stream: wait for this many offsets, but not longer than this (`15m`)
+    "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}

@@ -99,15 +99,24 @@ def _topic_ids(text: str) -> dict[str, str]:
 
 
 _OPTIONS: dict[str, Callable[[str], Any]] = {
+    #: topic of all rows
     "topic": _topic,
+    #: number of partitions of a topic: a row without `partition` goes where Kafka's producer sends its key
     "partitions": _number,
+    #: default `keep`; `keep` needs a column `offset` that ascends in each partition; `assign` numbers the records from
+    #: `baseOffset` (0) on
     "offsets": str.lower,
     "baseOffset": _number,
+    #: default `none`; codec of the batches
     "compression": str.lower,
+    #: sizes of segments (default `1g`), and of batches before compression (`16k`)
     "segmentBytes": _size,
     "batchBytes": _size,
+    #: default `keep`; `keep` uses the column; `create` and `append` are for all records
     "timestampType": str.lower,
+    #: default 0; epoch of all batches
     "leaderEpoch": _number,
+    #: JSON of topic to id for `partition.metadata`, which a KRaft broker needs
     "topicIds": _topic_ids,
 }
 _FIELDS = {

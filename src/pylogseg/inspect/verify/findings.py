@@ -160,39 +160,59 @@ WATERMARKS_ANEW = (
     "partitions counts as committed, and `pylogseg archive` and `lake` take none"
 )
 
-#: What to do about each kind of finding.
+#: The remedy of each kind of finding; the comments are the meanings that docs/cli.md lists.
 REMEDIES = {
+    #: bytes that give no batch, or a batch without its records
     GapKind.CRC_BAD.value: _COPY,
-    GapKind.RECORDS_BAD.value: _COPY,
     GapKind.BAD_LENGTH.value: _COPY,
     GapKind.UNKNOWN_MAGIC.value: _COPY,
-    GapKind.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
-    GapKind.REMOVED.value: "none: retention deletes the oldest segments, followers of a new leader truncate the newest",
+    GapKind.RECORDS_BAD.value: _COPY,
     GapKind.TORN.value: "none: a broker cuts it off when it recovers the log",
     GapKind.ZEROS.value: "none: a broker cuts it off when it recovers the log",
+    GapKind.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
+    #: a header that contradicts itself; offsets that go back, or are below the base offset of the segment
     "header": _COPY,
+    "order": "take the partition from another replica: a broker serves these offsets twice or not at all",
+    #: a control batch without a control record: a broker that recovers the log ends there
     "control": "take the partition from another replica, or its files from a backup, while the broker is stopped: one "
     "that recovers the log ends at this batch, its cleaner too, and consumers skip the records",
+    #: a notice: fields that no producer writes, or a time below -1. Kafka's cleaner ends with an error there
     "uncleanable": "if the topic is compacted, clean the log by `pylogseg compact` while the broker is stopped: "
     "Kafka's own cleaner ends with an error at such a batch",
-    "order": "take the partition from another replica: a broker serves these offsets twice or not at all",
+    #: the checksum of a message inside an old wrapper
     "inner-crc": _COPY,
+    #: a header's greatest timestamp differs from that of the records
     "timestamp": "none: lookups by time may miss records",
+    #: offsets between batches or segments: absent, or there twice
     "gap": "take the partition from another replica; none is needed if the topic is, or was, a compacted one",
+    "overlap": "take the partition from another replica: two segments claim the same offsets",
+    #: a notice: offsets that `repair` cut out on purpose, with the day
     "cut": "none: it was done on purpose; where the file that says so is damaged, delete it",
+    #: the end of a log, a segment or a partition is missing; a log has no segment; the segment of an index was lost
     "missing": "take the partition from another replica, or its files from a backup, before a broker starts: it "
     "continues without these offsets, and the evidence is lost",
+    "empty": "take the partition from another replica if it held records: a broker begins a new log here",
+    "orphan-lost": "take the .log file of the same name from a backup, or the partition from another replica, before a "
+    "broker starts: it deletes the index and continues without these offsets",
+    #: `UNKNOWN`: offsets that no batch has, in a log that may be compacted
     PERHAPS_COMPACTED: "look up the topic's cleanup.policy, or name all log directories of a KRaft broker: if it never "
     "was compact, take the partition from another replica",
+    #: `UNKNOWN`: first segments of a topic that may be tiered; with `--tier`, neither the disk nor its tier has them:
+    #: they are lost, or were deleted in the tier after the disk was written
     PERHAPS_REMOTE: "name all log directories of the broker: the cluster metadata in one of them shows "
     "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts; where "
     "the tier was given, --remote-metadata tells what was deleted there",
+    #: a damaged or short `.swap` file, which a starting broker would put in the place of good segments
+    "swap": "before a broker or `pylogseg recover` loads the log, move this file and its indexes out of the folder: "
+    "then the segments that it would replace stay; if they are deleted already, take the partition from another "
+    "replica",
+    #: a log start offset after the end of its log: a starting broker deletes all segments
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
     "count in its second line: then all segments stay",
+    #: deleted records that a broker serves again, since its checkpoint no longer names the partition
     "log-start-lost": "take log-start-offset-checkpoint from a backup before a broker starts, or delete the records "
     "again: `pylogseg delete-records`, or kafka-delete-records.sh once it runs",
-    "bootstrap": "take bootstrap.checkpoint from another node, or delete it where the metadata log is whole: only a "
-    "new cluster needs it",
+    #: folders and files that keep a broker from starting, that it sets aside, or that belong on another disk
     "foreign-folder": "move it out of the log directory; if it is the file system's own (lost+found), use a folder "
     "below the mount point as the log directory",
     "meta-properties": "write the file again with cluster.id and node.id of this broker, and the directory.id that the "
@@ -202,12 +222,15 @@ REMEDIES = {
     "folder is that of a topic that was deleted",
     "stray": "none if the topics were deleted: a KRaft broker renames such folders to -stray when it starts",
     "not-here": "name all log directories of the broker; else take the partitions from other replicas",
-    "empty": "take the partition from another replica if it held records: a broker begins a new log here",
-    "orphan-lost": "take the .log file of the same name from a backup, or the partition from another replica, before a "
-    "broker starts: it deletes the index and continues without these offsets",
-    "overlap": "take the partition from another replica: two segments claim the same offsets",
-    "leader-epoch": f"{_REINDEX.format('epochs')}; where a batch is wrong, take the partition from another replica",
-    "leader-epoch-file": f"{_REINDEX.format('epochs')}; if it was not closed in order, `pylogseg repair DIR NAME` does",
+    #: a `-stray` or `-delete` folder, with topic and id, and the offsets that no partition on these disks has: damage
+    #: if a new log took its place, else a notice
+    "set-aside": "while the broker is stopped, `pylogseg restore LOG_DIR LOG_DIR NAME`, with the name of this folder",
+    "awaits-deletion": "none if it was deleted on purpose",
+    #: a setting in the cluster's metadata with which a newer Kafka does not start
+    "setting": "before the upgrade, raise the topic's segment.bytes, or delete the setting: kafka-configs.sh --alter",
+    #: records of partitions whose high watermark no file has: none counts as committed
+    "high-watermark": f"take replication-offset-checkpoint from a backup, or start a broker: {WATERMARKS_ANEW}",
+    #: an index that contradicts its log, is missing, or has no log
     "offset-index": _REBUILT,
     "time-index": _REINDEX.format("time"),
     "time-index-end": _REINDEX.format("time"),
@@ -215,50 +238,68 @@ REMEDIES = {
     "missing-index": "none for .index: a broker rebuilds it when it starts; for .timeindex `pylogseg reindex`: a "
     "broker begins an empty one, and retention then goes by the time of the .log file",
     "orphan": "none: a broker deletes it when it starts",
-    "leftover": "none: a broker deletes it, or finishes the swap, when it starts",
-    "swap": "before a broker or `pylogseg recover` loads the log, move this file and its indexes out of the folder: "
-    "then the segments that it would replace stay; if they are deleted already, take the partition from another "
-    "replica",
+    #: other files
+    "leader-epoch": f"{_REINDEX.format('epochs')}; where a batch is wrong, take the partition from another replica",
+    "leader-epoch-file": f"{_REINDEX.format('epochs')}; if it was not closed in order, `pylogseg repair DIR NAME` does",
     "snapshot": _REINDEX.format("snapshots"),
     "kraft-snapshot": "take the file from another controller, or delete it if an older one is there",
     "metadata-start": "take the snapshots, or the whole folder, from another controller: no controller starts with "
     "this log",
+    "bootstrap": "take bootstrap.checkpoint from another node, or delete it where the metadata log is whole: only a "
+    "new cluster needs it",
     "checkpoint": "take the file from a backup, or delete it while the broker is stopped",
     "negative-offset": "take the file from a backup, or the partition's line out of it while the broker is stopped, "
     "and lower the count in its second line",
-    "high-watermark": f"take replication-offset-checkpoint from a backup, or start a broker: {WATERMARKS_ANEW}",
-    "setting": "before the upgrade, raise the topic's segment.bytes, or delete the setting: kafka-configs.sh --alter",
-    "set-aside": "while the broker is stopped, `pylogseg restore LOG_DIR LOG_DIR NAME`, with the name of this folder",
-    "awaits-deletion": "none if it was deleted on purpose",
     "metadata": "write the file again, with the ids that the cluster knows",
-    "tier-manifest": "upload the segment again from a replica that still has it; what the manifest says is not "
-    "to be relied on",
+    "leftover": "none: a broker deletes it, or finishes the swap, when it starts",
+    #: the disk could not read it
+    GapKind.UNREADABLE.value: "check the disk, and the targets of links",
+    #: `UNREAD`: no permission, no key, or a link in a tier
+    DENIED: "run it again as a user that may read the files, such as the broker's own: sudo -u kafka pylogseg ...",
+    GapKind.LOCKED.value: "give the private key that the reason names: --keys, keys= or PYLOGSEG_TIER_KEYS",
+    TIER_LINKS: "none if they do not belong to the tier; else verify each folder that they lead to by itself",
+    #: a segment that retention removed while the check ran
+    GapKind.REMOVED.value: "none: retention deletes the oldest segments, followers of a new leader truncate the newest",
+    #: damage: an object is missing, or its size differs from the manifest
     "tier-object": "take the object from a backup or an older version of the bucket; `pylogseg restore` brings back "
     "the others",
+    #: damage: a manifest is unreadable, or has another end offset, largest timestamp or leader epoch than the segment
+    "tier-manifest": "upload the segment again from a replica that still has it; what the manifest says is not "
+    "to be relied on",
+    #: damage: offsets of the log that no upload has
     "tier-hole": "take the offsets from a replica or a backup: no upload has them",
-    "tier-branch": "none: another leader wrote the log there (an unclean election); export the upload by itself, if "
-    "its records are wanted",
-    TIER_LINKS: "none if they do not belong to the tier; else verify each folder that they lead to by itself",
-    "tier-orphan": "none is needed to read the tier; delete it only if no broker uploads or deletes meanwhile, and the "
-    "complete metadata does not know it",
+    #: damage: an upload is absent that `__remote_log_metadata` has as finished
     "tier-missing": "take the objects from a backup or an older version of the bucket: a broker answers reads of these "
     "offsets with an error",
+    #: damage: the metadata and the objects disagree about offsets, size or leader epochs
+    "tier-metadata": "compare both with a replica: either the objects or the metadata belong to another segment",
+    #: a notice, with `--tier`: a broker would have uploaded these sealed segments by now, and no finished upload has
+    #: them
     "tier-unsent": "none if the broker was just about to; else look into its log for why it does not upload (plugins "
     "can stop without a word), and keep the disk: nothing else has these records but the other replicas",
+    #: a notice: an upload began and never finished, and whether another one has its offsets: a plugin that fails
+    #: silently
     "tier-unfinished": "look into the broker's log for why the upload failed; the segment stays on its disk until one "
     "succeeds",
+    #: a notice: a complete upload, which is unfinished or being deleted by the metadata
     "tier-state": "none: a broker that runs goes on with it",
-    "tier-metadata": "compare both with a replica: either the objects or the metadata belong to another segment",
+    #: a notice: another leader wrote the offsets of an upload, which are not in the log
+    "tier-branch": "none: another leader wrote the log there (an unclean election); export the upload by itself, if "
+    "its records are wanted",
+    #: a notice: objects without a manifest, or unknown to the metadata. An upload or a deletion may be running
+    "tier-orphan": "none is needed to read the tier; delete it only if no broker uploads or deletes meanwhile, and the "
+    "complete metadata does not know it",
+    #: an object is missing, has another size or another SHA-256: it was lost, cut, rotted or swapped
     "archive-object": "take the object from a copy of the archive or an older version of the bucket; points that do "
     "not need it can be restored",
+    #: `archive.json`, with the cluster id, is missing, damaged or that of another cluster
     "archive-mark": "write the file again, with the id of the cluster: no record and no point is lost with it, but "
     "`pylogseg archive` refuses to go on",
-    "archive-note": "run `pylogseg archive` again, which writes the file again",
+    #: a point is unreadable or changed, its segments have other offsets, or the newest point is gone
     "archive-point": "take the file from a copy of the archive or an older version of the bucket, or delete it: other "
     "points do not need it",
-    GapKind.LOCKED.value: "give the private key that the reason names: --keys, keys= or PYLOGSEG_TIER_KEYS",
-    DENIED: "run it again as a user that may read the files, such as the broker's own: sudo -u kafka pylogseg ...",
-    GapKind.UNREADABLE.value: "check the disk, and the targets of links",
+    #: `_pylogseg/points.json`, which names the newest points, cannot be read
+    "archive-note": "run `pylogseg archive` again, which writes the file again",
 }
 
 

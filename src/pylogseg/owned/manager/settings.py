@@ -62,22 +62,40 @@ class BrokerSettings:
         The folder with ``__cluster_metadata-0``, if not in one of `log_dirs`.
     """
 
+    #: log directories; each has its own lock
     log_dirs: tuple[str, ...]
+    #: `LogConfig` of topics that set nothing else, from `log.retention.ms`, `log.segment.bytes` and so on; the
+    #: defaults are Kafka's, but `retention.ms=-1`
     topic_defaults: LogConfig = field(default_factory=lambda: LogConfig(retention_ms=-1))
+    #: folder of `__cluster_metadata-0`, if it is not in one of `log.dirs`
     metadata_log_dir: str | None = None
+    #: time between two runs of retention
     log_retention_check_interval_ms: int = _setting(300_000, 1)
+    #: time between two writes of the recovery points
     log_flush_offset_checkpoint_interval_ms: int = _setting(60_000)
+    #: time between two writes of the log start offsets
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(60_000)
+    #: time between two writes of the high watermarks
     replica_high_watermark_checkpoint_interval_ms: int = _setting(5_000)
+    #: time before the first of these
     log_initial_task_delay_ms: int = _setting(30_000)
+    #: threads that load and close logs, for each log directory
     num_recovery_threads_per_data_dir: int = _setting(2, 1)
+    #: a producer that is idle for this long is forgotten
     producer_id_expiration_ms: int = _setting(86_400_000, 1)
+    #: time between two searches for such producers
     producer_id_expiration_check_interval_ms: int = _setting(600_000, 1)
+    #: false: nothing is compacted, and compacted logs have no retention
     log_cleaner_enable: bool = True
+    #: cleaner threads; each compacts one log at a time
     log_cleaner_threads: int = _setting(1)
+    #: bytes for the key maps of all threads, at least 1 MiB each; 24 bytes per key
     log_cleaner_dedupe_buffer_size: int = _setting(134_217_728)
+    #: largest share of a map that is used
     log_cleaner_io_buffer_load_factor: float = _setting(0.9)
+    #: bytes read and written by all cleaner threads together
     log_cleaner_io_max_bytes_per_second: float = _setting(float("inf"), 1)
+    #: how long a cleaner waits when there is nothing to compact
     log_cleaner_backoff_ms: int = _setting(15_000)
 
     def __post_init__(self) -> None:
