@@ -180,7 +180,7 @@ def is_denied(error: BaseException) -> bool:
 
 
 class MissingKeyError(StorageError):
-    """Encrypted data that none of the given keys opens: it was not looked at, so nothing is known of its bytes."""
+    """Encrypted data that none of the given keys opens: it was not looked at, so its bytes may be good or bad."""
 
     kind = "missing_key"
 
@@ -209,7 +209,7 @@ class CorruptionError(PylogsegError):
     reason : str
         The fault, with the value found and, where it helps, the remedy.
     offset : int, optional
-        The offset from which records are missing, if it is known.
+        The offset from which records are missing; None if unknown.
     """
 
     kind = "corrupt"
@@ -227,7 +227,7 @@ class CorruptionError(PylogsegError):
 
 
 class IncompleteError(CorruptionError):
-    """Records are known to be missing from what a command was to carry away or put back; nothing was changed."""
+    """The source of a copy or a restore lacks records; nothing was changed."""
 
     kind = "incomplete"
 

@@ -1,1 +1,1 @@
-"""The compiled modules, each with its stub; `kernels/README.md` says what is written in Cython and what in C."""
+"""The compiled modules, each with its stub; `kernels/README.md` lists the parts in Cython and in C."""

@@ -112,17 +112,17 @@ class DrillResult(Outcome):
     Attributes
     ----------
     archive, point, point_time, point_sha256 : str
-        What was restored; the hash is that of the point's file, which has those of all objects.
+        The restored point; `point_sha256` is the hash of its file, in which stand the hashes of all objects.
     started, ended : str
         Times, in UTC.
     versions : dict of str to str
     expected : list of ConsumedPartition
-        What the point says, and what the archive's log has.
+        The records by the point, and by the archive's log.
     brokers : list of BrokerEvidence
     problems : list of str
-        What is not as it should be, of the archive or of a broker.
+        Faults of the archive or of a broker.
     not_checked : list of str
-        What was not looked at.
+        Checks that were left out.
     is_incomplete : bool
         True if the point does not have all partitions, or a key is missing.
     """
@@ -142,7 +142,7 @@ class DrillResult(Outcome):
 
     @property
     def all_problems(self) -> list[str]:
-        """Those of the archive, then those of the brokers."""
+        """The archive's problems, then the brokers'."""
         return [*self.problems, *(f"{run.broker}: {text}" for run in self.brokers for text in run.problems)]
 
     @property

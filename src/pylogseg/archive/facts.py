@@ -128,7 +128,7 @@ def _join_epochs(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> li
 
 
 def _doubt_start(copy: SeenCopy, seen: SeenCluster) -> None:
-    """Begin with the segments where a log is said to begin behind its end, of a broker that does not run."""
+    """Begin with the segments where a stopped broker's log start offset is behind the end of its log."""
     part, start = copy.partition, copy.partition.log_start_offset
     if start <= part.segments[-1].base_offset or seen.disks[copy.disk].state == "running":
         return

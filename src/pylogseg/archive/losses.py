@@ -89,7 +89,7 @@ def absence_fault(partition: ArchivedPartition, before: Point, seen: SeenCluster
 
 
 def shortening_fault(now: ArchivedPartition, old: ArchivedPartition, before: Point) -> str:
-    """Say that a point has more of a log than the disks, as far as they are known; empty if it has not."""
+    """Say that a point has more of a log than the given disks; empty if it has not."""
     if now.end_offset >= old.end_offset or now.fault or now.epochs[-1:] > old.epochs[-1:]:
         return ""
     offsets = offsets_text(now.end_offset, old.end_offset)
@@ -131,7 +131,7 @@ def object_losses(
     absent: Collection[Key],
     store: ObjectStore,
 ) -> tuple[list[str], list[str]]:
-    """Return notes of what the store lost of a point and the disks gave again, and faults of what no disk has.
+    """Return notes about lost objects that the disks replaced, and faults about lost objects that no disk has.
 
     `now` has the partitions of the next point, and `absent` names those of them that are on no disk.
     """
@@ -154,7 +154,7 @@ def object_losses(
 def _has(partition: ArchivedPartition, segment: ArchivedSegment) -> bool:
     """Check whether the segments of a partition cover another one, from the start of the log on.
 
-    With a fault, the start may be that of what could be archived.
+    With a fault, the start may be the first offset that could be archived.
     """
     reached = max(segment.base_offset, 0 if partition.fault else partition.start_offset)
     for each in partition.segments:

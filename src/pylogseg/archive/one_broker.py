@@ -133,7 +133,7 @@ def found_cluster(
 
 
 def _image(disk: Disk) -> tuple[Image | None, list[str], list[str]]:
-    """Return the cluster's metadata at the point, notes of what is not known without it, and what cannot be read."""
+    """Return the cluster's metadata at the point, notes about facts that only it has, and unreadable objects."""
     found: list[Partition] = [part for part in disk.partitions if part.topic == METADATA_TOPIC and part.segments]
     missing = "ACLs, users, quotas and settings of brokers and groups are not restored"
     if not found:
@@ -182,7 +182,7 @@ def _add(
     instead: Mapping[str, str],
     highest: int,
 ) -> None:
-    """Add a partition to what the new cluster has of its topic, of which `highest` is a number of a partition."""
+    """Add a partition to its topic in the new cluster; `highest` is the topic's highest partition number."""
     topic = contents.topics.get(partition.topic)
     if topic is None:
         settings = dict(point.settings.get(partition.topic_id, {}))

@@ -1,4 +1,4 @@
-"""The upload of a partition: what its disks have of what the archive lacks, and the partition of the point."""
+"""The upload of a partition: the offsets that the archive lacks, and the entry of the partition in the point."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class WrittenPartition:
     is_overtaken: bool = False  #: Whether, while it was read, a broker has removed what the point should have.
 
     def continue_with(self, later: WrittenPartition) -> WrittenPartition:
-        """Return it as it is after another look, which began with what was written."""
+        """Return the partition as a second look sees it; that look began with the written offsets."""
         later.new, later.adopted = self.new + later.new, self.adopted + later.adopted
         later.notes, later.damage = self.notes + later.notes, self.damage + later.damage
         later.has_holes = later.has_holes or self.has_holes
@@ -108,7 +108,7 @@ def _was_cleaned(copy: SeenCopy, end: int) -> bool:
 
 
 def write_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> WrittenPartition:
-    """Upload what is lacking of a partition; what its disks cannot give is a fault of its own.
+    """Upload the missing ranges of a partition; each range that its disks cannot give is a fault.
 
     A worker of another process has a scratch folder of its own, and sees to it that its objects are on the disk.
     """
@@ -206,7 +206,7 @@ def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> 
 
 
 def _stand_in(made: _Making, plan: PartitionPlan, first: int, end: int) -> list[ArchivedSegment]:
-    """Return what was archived of a range if it goes further than what is new of it, which is taken back then."""
+    """Return the archived part of a range if it ends behind the new part; the new part is then taken back."""
     old, new = _chain(plan.agreed, first, end), [each for each in made.new if first <= each.base_offset < end]
     if not old or old[-1].end_offset <= max([first, *(each.end_offset for each in new)]):
         return []

@@ -1,4 +1,4 @@
-"""The place of an archive: whether there may be one, which objects are there, and which of a point are not."""
+"""The place of an archive: a check that it may hold one, its objects, and the missing objects of a point."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which offsets of a partition an archive lacks, and which of the copies has them. No segment is read for it, but where
-copies differ, or no file says where the log ends.
+"""The plan of a partition: the offsets that the archive lacks, and the replica that gives each range. No segment is
+read for it, but where copies differ, or no file says where the log ends.
 
-An archived segment has what a disk has if leader epochs say that the log goes on from it: a batch is known by its
-epoch and offset. So it rests on these, and on what a cleaner does: it only removes. Where a topic is compacted, the
-bytes between two offsets have to be as many as before.
+An archived segment equals the disk's records if the leader epochs continue from it: epoch and offset identify a batch.
+So it rests on these, and on what a cleaner does: it only removes. Where a topic is compacted, the bytes between two
+offsets have to be as many as before.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class Past:
 def plan_partition(
     key: Key, copies: Sequence[SeenCopy], seen: SeenCluster, before: Past, *, to_end: bool = False
 ) -> PartitionPlan:
-    """Say what of a partition is in the archive by its newest point, and what is to come from where.
+    """Plan a partition: the ranges that the newest point has, and for each missing range its source.
 
-    With `to_end`, a log whose high watermark is not known is committed up to its end.
+    With `to_end`, a log without a high watermark counts as committed up to its end.
     """
     past = before.partition
     _find_ends(key, copies, past, seen)

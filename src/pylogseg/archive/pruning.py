@@ -104,7 +104,7 @@ def prune(
     RequestError
         If nothing says what is kept, or nothing is there.
     CorruptionError
-        If a point that is kept cannot be read, or the newest one is gone: what it needs is not known.
+        If a kept point cannot be read, or the newest one is gone: nobody knows which objects it needs.
     StorageError
         If the store fails, or an archive is being written.
     """

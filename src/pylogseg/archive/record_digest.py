@@ -1,4 +1,4 @@
-"""The digest of the records of a log, whatever their batches, the codecs and the bounds of what was read at a time."""
+"""The digest of the records of a log. It does not depend on batches, codecs and the windows of the reading."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def restore_point(
     RequestError
         If there is no such point, or, with `node_id`, the folder is not empty.
     IncompleteError
-        If records of the point are known to be missing, unless ``force`` is set.
+        If the point lacks records, unless ``force`` is set.
     StorageError
         If the store or the disk fails, or a broker has the lock.
     """

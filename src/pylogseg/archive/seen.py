@@ -130,7 +130,7 @@ class SeenCluster:
         return tuple(NotSeen(*each) for each in lacking)
 
     def look_at_marks(self, *, also_first: bool) -> None:
-        """Look up high watermarks, those of the offsets of groups first or as they were, then list what there is.
+        """Look up high watermarks (of `__consumer_offsets` first, or as they were before), then list the disks.
 
         Logs are listed after that: what was committed may lie in a segment that a running broker has begun meanwhile,
         and a folder may be gone, or be on another disk.
@@ -181,7 +181,7 @@ class SeenCluster:
         self._leave_deleted()
 
     def take_ids(self, point: Point) -> None:
-        """Take the ids that a point has of topics of which no file says one now: nobody takes them for others."""
+        """Take topic ids from a point where no file has one now, so that a topic keeps its id."""
         ids: dict[str, set[str]] = {}
         for each in point.partitions:
             ids.setdefault(each.topic, set()).add(each.topic_id)
@@ -258,7 +258,7 @@ def _marks_below(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Marks]:
 
 
 def _topic_id(part: Partition, written: str | None, seen: SeenCluster) -> str:
-    """Return the id of a topic; one made of the names of the cluster and the topic where none is known."""
+    """Return the id of a topic; without one, an id made of the names of the cluster and the topic."""
     if part.topic == METADATA_TOPIC:
         return METADATA_TOPIC_ID
     known = seen.metadata.topic_ids.get(part.topic) if seen.metadata is not None else None
@@ -304,7 +304,7 @@ def read_noted_offsets(log_dir: str, kind: FileKind) -> dict[tuple[str, int], in
 
 
 def stamps(disks: Iterable[SeenDisk]) -> list[int]:
-    """Return when brokers wrote their high watermarks, in nanoseconds; -1 where that is not known."""
+    """Return when brokers wrote their high watermarks, in nanoseconds; -1 if unknown."""
     return [_written_ns(disk.path) for disk in disks]
 
 

@@ -166,7 +166,7 @@ def _as_before(
 ) -> tuple[bytes, bytes] | None:
     """Return the small objects of a segment that has this name already: a point needs them, also one not listed yet.
 
-    A manifest that the store lost has the time of the run that uploaded it, which is that of a point.
+    A manifest that the store lost gets the time of the run that uploaded it: a point has that time.
     """
     name = stem + SUFFIXES[2]
     old = job.store.read(name)

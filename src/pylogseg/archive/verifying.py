@@ -52,7 +52,7 @@ ReadObjects = Literal["none", "new", "all"]
 
 @dataclass
 class ArchiveSummary(VerifySummary):
-    """Counts of what was checked of an archive; of what was read now, and before by other runs."""
+    """Counts of the checks of an archive; the objects read now, and those read by earlier runs."""
 
     points: int = 0
     objects: int = 0  #: That points need, each once.

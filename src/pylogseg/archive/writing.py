@@ -196,7 +196,7 @@ def write(
     StorageError
         If the store fails.
     CorruptionError
-        If what says of which cluster the archive is, is damaged. A damaged point is a fault.
+        If `archive.json`, which names the archive's cluster, is damaged. A damaged point is a fault.
     """
     form = UploadForm(compress, None if encrypt_to is None else PublicKey(encrypt_to))
     paths: Sequence[str | os.PathLike[str]]
@@ -516,7 +516,7 @@ class _Archiving:
         return point
 
     def _time_ms(self) -> tuple[int, list[str]]:
-        """Return the time of a new point, which is after that of the others, and what to say where a clock went back.
+        """Return the time of a new point, later than all points, and a note if the clock went back.
 
         The newest point is the one that was written last, whatever the clock says.
         """

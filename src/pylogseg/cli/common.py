@@ -333,8 +333,8 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = False) -> int:
     """Return milliseconds since 1970 from ``2h`` (ago; also s, m, d, w), ISO 8601 with a zone, or milliseconds.
 
-    A fraction of a millisecond counts as a whole one, so that ranges of records begin and end where they are said to;
-    with `rounds_down` it is left out.
+    A fraction of a millisecond counts as a whole one, so that a range of records begins and ends at the given time;
+    `rounds_down` leaves it out.
     """
     text = text.strip()
     if re.fullmatch(r"-?\d+", text):

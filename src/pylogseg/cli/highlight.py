@@ -34,8 +34,8 @@ def is_coloured(when: str) -> bool:
 class Highlighter:
     """Writes records with coloured matches.
 
-    Without the colours, the text equals that of `RecordText` for any payload: a field whose text the marks would change
-    (base64, hex, sizes, a match inside a JSON number) is not coloured. `ignore_case` is for needles that are bytes.
+    Without the colours, `RecordText` gives the same text for any payload. So a field is not coloured if the marks would
+    change its text (base64, hex, sizes, a match inside a JSON number). `ignore_case` is for needles that are bytes.
     """
 
     def __init__(self, text: RecordText, needles: Sequence[Needle], places: Sequence[str], ignore_case: bool) -> None:

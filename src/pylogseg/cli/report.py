@@ -1,4 +1,4 @@
-"""`pylogseg report`: what is on a disk and what is wrong with it, as one page."""
+"""`pylogseg report`: the contents and the faults of a disk, as one page."""
 
 from __future__ import annotations
 

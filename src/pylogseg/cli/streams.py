@@ -61,7 +61,7 @@ def forget_output() -> None:
 
 
 def forget_unread() -> None:
-    """Discard the buffer of a full pipe, or else the end waits for its reader, which may wait, too."""
+    """Discard the buffer of a full pipe; otherwise the exit waits for its reader, and the reader may wait for us."""
     try:
         waiting = select.poll()
         waiting.register(sys.stdout.fileno(), select.POLLOUT)

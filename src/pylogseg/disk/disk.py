@@ -41,15 +41,15 @@ class Segment:
         Size in bytes when the folder was listed.
     modified_ms : int
     is_last : bool
-        True if it is the active one, which a broker may be writing: no segment follows it, and it is not of a tier.
+        True for the active segment, to which a broker may be writing: the last one, and not in a tier.
     topic, partition : str, int
-        ``""`` and -1 if the folder's name is not that of a partition.
+        ``""`` and -1 if the folder's name is no partition's.
     companions : dict of FileKind to str
         Paths of the existing indexes, and of the snapshot at the base offset.
     next_base : int or None
         Base offset of the next segment of the partition, where the offsets of this one end; None without one.
     largest_ms : int or None
-        The greatest timestamp, where it is known without reading: from the manifest of an uploaded segment.
+        The greatest timestamp if a manifest has it, as for an uploaded segment.
     """
 
     files: FileSystem = field(repr=False)
@@ -65,7 +65,7 @@ class Segment:
     largest_ms: int | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process is sent: of a tier, only what it has of this segment."""
+        """Return the pickled form; from a tier it has only this segment's objects."""
         return {**self.__dict__, "files": _only(self.files, [self.path, *self.companions.values()])}
 
     @property
@@ -129,7 +129,7 @@ def fetched_from(segment: Segment) -> LiveFiles | None:
 
 
 def is_cluster(files: FileSystem) -> bool:
-    """Check whether files are those of a running cluster; what asks one is not loaded for this."""
+    """Check whether files belong to a running cluster, without loading the modules that ask one."""
     return hasattr(files, "ends_of")
 
 
@@ -140,7 +140,7 @@ def beside(path: str, kind: FileKind) -> str:
 
 
 def uploaded_end(files: FileSystem, path: str) -> int | None:
-    """Return where a segment of a tier or a cluster ends, -1 if it is not known; None of a segment on a disk.
+    """Return where a segment of a tier or a cluster ends, -1 if unknown; None of a segment on a disk.
 
     One of a tier is sealed, also if no other follows it, and so is one of a cluster.
     """
@@ -179,13 +179,12 @@ class Partition:
     state : str
         ``""`` live, ``"delete"``, ``"future"`` or ``"stray"``, from the folder's name.
     segments : sequence of Segment
-        Live ones, by base offset. Where a crash interrupted a replacement of segments, those that a load leaves: a file
-        may be a `.swap` one then.
+        Live ones, by base offset. After a crash in the middle of a replacement, the segments that a load keeps: such a
+        file may end in `.swap`.
     others : sequence of OtherFile
-        Checkpoints, snapshots, files with a suffix (`.deleted`, `.cleaned`, `.swap`), and segments that a load replaces
-        by `.swap` files.
+        Checkpoints, snapshots, files with a suffix (`.deleted`, `.cleaned`, `.swap`), and replaced segments.
     log_start_offset : int
-        From the log directory's checkpoint, or the first segment's base offset if that is higher.
+        From the log directory's checkpoint, or a higher base offset of the first segment.
     error : StorageError or None
         Why the folder cannot be listed; then `segments` is empty.
     """
@@ -201,7 +200,7 @@ class Partition:
     error: StorageError | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process is sent: of a tier, only what it has of this partition."""
+        """Return the pickled form; from a tier it has only this partition's objects."""
         return {**self.__dict__, "files": _only(self.files, [self.path])}
 
     @property
@@ -292,7 +291,7 @@ class Disk:
 
     @property
     def unknown_starts(self) -> tuple[CorruptionError | StorageError, ...]:
-        """Why it is not known where logs start."""
+        """Why the log start offsets are unknown."""
         return tuple(note.error for note in self.noted if note.error is not None)
 
     @property

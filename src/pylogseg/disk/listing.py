@@ -59,7 +59,7 @@ class Once:
 
 
 class Later(Sequence[_T]):
-    """A sequence that is not known before it is used; it is sent to other processes as a tuple."""
+    """A sequence that is made on first use; other processes get it as a tuple."""
 
     def __init__(self, find: Callable[[], tuple[_T, ...]]) -> None:
         self._find = find
@@ -133,12 +133,12 @@ def open_dir(
     storage_options : mapping, optional
         Options of fsspec for URLs: credentials, an endpoint. For encrypted tiers ``tier_keys``, see `open_tier`.
     tier : str, optional
-        The URL of the tier of these disks: each partition begins with its uploaded segments, and what lies on the disk
-        follows.
+        The URL of the tier of these disks: each partition begins with its uploaded segments, and the disk's segments
+        follow.
     memory_map : bool
-        Map the files of batches of this machine instead of reading them, for whatever reads this disk. Only for files
-        that nobody cuts, such as a backup, a snapshot or a tier: the system ends a process that touches a mapped page
-        which was cut off, or which the disk cannot read.
+        Map files of batches on this machine instead of reading them. Only for files that nobody cuts, such as a backup,
+        a snapshot or a tier: the system ends a process that touches a mapped page behind the end of its file, or one
+        that the disk cannot read.
 
     Returns
     -------
@@ -451,7 +451,7 @@ def _last_base(entries: Iterable[Entry]) -> int:
 
 
 def _up_to(last: int, entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
-    """Return the entries that are known, and those of segments up to a base offset."""
+    """Return the given entries, and the entries of segments up to a base offset."""
     kept = []
     for entry in entries:
         name = parse_file_name(entry.name)
@@ -464,7 +464,7 @@ def _up_to(last: int, entries: Iterable[Entry], names: Collection[str]) -> list[
 
 
 def log_starts(files: FileSystem, log_dir: str, notes: list[Note]) -> dict[tuple[str, int], int]:
-    """Return the starts by topic and partition in a log directory's checkpoint; with a note if these are not known."""
+    """Return the starts by topic and partition in a log directory's checkpoint; with a note if it cannot be read."""
     from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 
     checkpoints, kind = OffsetCheckpoints(files, log_dir), FileKind.LOG_STARTS

@@ -20,8 +20,7 @@ _TOPIC = re.compile(r"topic (\S+) ")
 class Note:
     """A problem, without the names of the place and of the partition.
 
-    Without a topic it is about the place as such: about whatever is read there (`is_of_all`), or else about what
-    nobody reads by its name.
+    Without a topic it is about the place: about every read of it (`is_of_all`), or only about reads that name no topic.
     """
 
     place: str  #: The log directory, or the URL of a tier.
@@ -89,7 +88,7 @@ def _join_notes(notes: Sequence[Note]) -> list[str]:
 
 
 def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) -> list[Note]:
-    """Return texts as notes: that of a text which begins with ``orders-3:``, or with one of the topics, is about it."""
+    """Return texts as notes: a text that begins with ``orders-3:``, or with one of the topics, is about that topic."""
     notes, named = list[Note](), set(topics)
     for text in texts:
         name, mark, fact = text.partition(": ")
@@ -104,7 +103,7 @@ def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) 
 
 
 def joined_lines(texts: Iterable[str], topics: Iterable[str] = ()) -> list[str]:
-    """Return texts, those of several partitions that say the same as one, and those of several of the topics.
+    """Return texts; equal texts about several partitions, or about several topics, become one.
 
     The name is the first word, or behind the word topic, or in the path of a file. Texts may differ in ids, and in
     paths of the partitions.

@@ -1,4 +1,4 @@
-"""The offset checkpoints of a log directory together: what one of them has shows what another one has lost."""
+"""The offset checkpoints of a log directory together: an entry in one shows that another has lost its entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OffsetCheckpoints:
         self._offsets = dict[FileKind, dict[tuple[str, int], int]]()
 
     def file(self, kind: FileKind) -> Offsets:
-        """Return a checkpoint, with how it is known."""
+        """Return a checkpoint with its state: read, absent, empty, unreadable."""
         if kind not in self._read:
             self._read[kind] = read_offset_checkpoint(self._files, self.log_dir, kind)
         return self._read[kind]
@@ -68,7 +68,7 @@ class OffsetCheckpoints:
         return f"{file.problem}, and {beside.value} beside it has entries" if beside and self.offsets(beside) else ""
 
     def why_no_high_watermark(self, topic: str, partition: int) -> str:
-        """Return why the high watermark of a partition is not known; empty if it is, or if nobody notes any here.
+        """Return why a partition has no high watermark; empty if it has one, or if the directory keeps none.
 
         A directory without checkpoints is a copy of folders: there, a log's end is all that there is.
         """

@@ -1,4 +1,4 @@
-"""The small files of a log directory and of a partition's folder, each with how it is known.
+"""The small files of a log directory and of a partition's folder, each with its state.
 
 Six things differ: the file is absent, it has 0 bytes, it has zeros alone (a disk that lost its power leaves them), it
 ends behind its version, it cannot be read, or it was read and has no entries. A broker makes its checkpoints with 0
@@ -23,7 +23,7 @@ _Value = TypeVar("_Value")
 
 
 class FileState(enum.Enum):
-    """How a small file is known."""
+    """The state of a small file."""
 
     READ = "read"  #: Its value counts, also one without entries.
     ABSENT = "absent"
@@ -52,7 +52,7 @@ class SmallFile(Generic[_Value]):
 
     @property
     def is_damaged(self) -> bool:
-        """True if the file is there with bytes, and these say nothing: zeros, what is cut, or what cannot be read."""
+        """True if the file has bytes without a meaning: zeros, a cut-off text, or unreadable bytes."""
         return self.state in (FileState.ZEROS, FileState.CUT, FileState.UNREADABLE)
 
 

@@ -146,7 +146,9 @@ class LocalAppendFile(SharedDescriptor):
             self._give_back()
 
     def view(self, position: int, size: int) -> memoryview:
-        """Return a read-only view of up to `size` bytes: into a map of what this process wrote, else of a copy."""
+        """Return a read-only view of up to `size` bytes: into a map of bytes that this process wrote, otherwise into a
+        copy.
+        """
         if position < self.copied_below:
             return memoryview(self.read(position, size))
         view = self._view

@@ -3,8 +3,8 @@
 A file of this machine: `whole`, with `sweep` for what a killed process left; an object of a store appears whole anyway.
 A folder: `NewFolder`. A file that has to survive a crash of the machine: `open_synced`, or `Storage.write_whole`.
 
-Ctrl-C may come between any two steps, also of a clean-up. So what is temporary is noted before it is there, and what is
-still noted goes when the process ends.
+Ctrl-C may come between any two steps, also of a clean-up. So a temporary file is noted before it is created, and all
+files that are still noted are deleted when the process ends.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 def temporary_folder(prefix: str, above: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a new folder of this user; it goes as a `scratch_folder` does.
 
-    By default it lies where the system has temporary files. Those of this prefix that killed processes left go first:
-    what is uploaded from there may be large, and a run that is killed again and again would fill the disk.
+    By default it lies where the system has temporary files. Leftovers of killed processes with this prefix are deleted
+    first: files for an upload may be large, and a run that is killed again and again would fill the disk.
     """
     root = Path(above or tempfile.gettempdir())
     _sweep_temporary(root, prefix)
@@ -171,7 +171,7 @@ def temporary_folder(prefix: str, above: str | os.PathLike[str] | None = None) -
 class _Held:
     """The lock of a folder, by itself, where the system has such locks: it ends with its process, however that ends.
 
-    No file in the folder says it: what is made there is somebody else's.
+    No file in the folder marks it, since the caller owns the folder's content.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -221,7 +221,7 @@ def _drop_all() -> None:
 
 
 def sweep(folder: Path, patterns: Iterable[str], *, is_locked: bool = False) -> list[Path]:
-    """Remove what ended processes of this machine have left; return what other machines left, or somebody writes.
+    """Remove leftovers of ended processes of this machine; return the leftovers of other machines, and files in use.
 
     `is_locked`: nobody else writes there, so all of it was left.
     """

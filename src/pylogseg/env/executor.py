@@ -3,10 +3,10 @@
 A job is a function of a module, with what it needs bound by `functools.partial`, and items: both can be pickled, so
 each executor runs the same job. Spark's is `pylogseg.spark.executor`.
 
-Some stages always take `Threads`: what writes partitions below a lock of this process (`offline.running`, copies,
-merges), a listing that waits for a few small reads of each segment (`ls`, `verify.lacking`), and the rows of a scan
-(`Threads.flat`), which stay where they are read: on Spark, a task of its data source is what scans. A pool of threads
-that only waits for answers, of a store or of logs that are opened, is no executor: it is made where it waits.
+Some stages always take `Threads`: writing partitions below a lock of this process (`offline.running`, copies, merges);
+a listing that waits for a few small reads of each segment (`ls`, `verify.lacking`); and the rows of a scan
+(`Threads.flat`), which stay where they are read. On Spark, tasks of its data source scan. A pool of threads that only
+waits for answers, of a store or of logs that are opened, is no executor: it is made where it waits.
 """
 
 from __future__ import annotations

@@ -394,7 +394,7 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def refuse_inside(path: str, folder: str, what: str, place: str = "a folder") -> None:
-    """Raise RequestError if a path to write to lies in a folder, or is it, which is copied, merged or read (`what`)."""
+    """Raise RequestError if a path to write to is, or lies in, a folder that is copied, merged or read (`what`)."""
     if is_within(path, folder):
         raise RequestError(f"{path} lies in {folder}, which is {what}: name {place} outside of it")
 

@@ -25,10 +25,10 @@ _unanswered: list[int] = []
 def held_back() -> Iterator[None]:
     """Let an interrupt come at the end of the block.
 
-    For imports: the first lines of a compiled module, which Cython writes, swallow whatever is raised in them, and so
-    do the callbacks of the import system. For short calls of duckdb, which makes it an error of its own; and for locks
-    of Python's library, which would stay locked. Nothing is held back where the interrupt is ignored or ends the
-    process, and in threads that get no signals.
+    For imports: the first lines of a compiled module (by Cython) and the callbacks of the import system swallow all
+    exceptions. For short calls of duckdb, which makes it an error of its own. For locks of Python's library: they would
+    stay locked. Nothing is held back where the interrupt is ignored or ends the process, and in threads that get no
+    signals.
     """
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():

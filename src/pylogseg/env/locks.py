@@ -177,7 +177,7 @@ else:
     _FLOCK = struct.Struct("@hhqqi4x") if sys.platform == "linux" and sys.maxsize > 1 << 40 else None
 
     def _query_lock(descriptor: int) -> tuple[int, ...] | None:
-        """Return the conflicting lock, if the layout of `struct flock` is known."""
+        """Return the conflicting lock, on systems whose `struct flock` we can read."""
         if _FLOCK is None:
             return None
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

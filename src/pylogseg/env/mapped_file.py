@@ -25,8 +25,8 @@ _CHECKED_BYTES = 1 << 20
 class LocalMappedFile:
     """See `pylogseg.env.storage.MappedFile`; made by `LocalStorage.open_index`.
 
-    Mapped by the first use; the map may be given up while it is idle, which loses nothing: what was written stays in
-    the system's page cache. A descriptor is open only while the file is mapped, resized or synced.
+    Mapped by the first use; the map may be given up while it is idle: written bytes stay in the system's page cache. A
+    descriptor is open only while the file is mapped, resized or synced.
     """
 
     __slots__ = (

@@ -14,10 +14,10 @@ from pylogseg.errors import PylogsegError, RequestError, StorageError, install_t
 
 @contextlib.contextmanager
 def translate_errors(name: str, operation: str, otherwise: str = "") -> Iterator[None]:
-    """Make what the library of a store raises, of whatever class, a StorageError that names the object.
+    """Turn any exception of a store's library into a StorageError that names the object.
 
     Not all of it is an OSError: for botocore, that nobody answers is none, nor that nobody has logged in. `otherwise`
-    is said of an OSError that says nothing.
+    is the reason for an OSError without a text.
     """
     try:
         yield
@@ -56,7 +56,9 @@ def remote_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
 
 
 def tag_of(info: Mapping[str, Any]) -> str:
-    """Return what a store has of an object's content: a digest or a version, new with each change; else empty."""
+    """Return the store's mark of an object's content: a digest or a version, new with each change; empty without
+    one.
+    """
     return next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "content_md5") if info.get(name)), "")
 
 
@@ -125,7 +127,7 @@ class RemoteFiles:
         return RemoteFile(self._system, path, self.stat(path).size, self._scheme)
 
     def open_sized(self, path: str, size: int) -> FileView:
-        """Open a file of which the size is known already: no request."""
+        """Open a file of a given size, without a request."""
         return RemoteFile(self._system, path, size, self._scheme)
 
     def find(self, path: str) -> list[tuple[str, Entry]]:

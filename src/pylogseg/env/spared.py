@@ -47,7 +47,7 @@ class _NotNeeded:
     """A finder that says of some modules that they are not installed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Refuse what is left out, and leave all else to other finders."""
+        """Refuse modules that are left out; other finders handle the rest."""
         if name in _LEFT_OUT:
             raise ModuleNotFoundError("not needed by this command", name=name)
 

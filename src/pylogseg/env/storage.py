@@ -42,12 +42,12 @@ class AppendFile(Protocol):
     """A file that one writer appends to and any number of threads read.
 
     ``path``
-        The name it is known by; follows `rename`.
+        Its name; follows `rename`.
     ``size``
         Bytes that were appended whole: all that readers get. Preallocated bytes after them do not count.
     ``append(data) -> position``
         Writes bytes at the end and publishes the new size. `data` is `bytes`, `bytearray` or a memoryview of bytes.
-        After a failure the size is what it was, and what was written of `data` is cut off if the disk lets us.
+        After a failure the size is as before; written bytes of `data` are cut off if the disk lets us.
     ``append_many(buffers) -> position``
         The same for several buffers, all or none.
     ``read(position, size) -> bytes``
@@ -60,8 +60,8 @@ class AppendFile(Protocol):
         cut meanwhile; None if there is no descriptor: `view` then.
     ``view(position, size) -> memoryview``
         The same, read-only, and without a copy from `copied_below` on. The bytes stay valid and unchanged whatever
-        happens to the file or to this object: a view of bytes that `truncate` cuts off goes on showing what was there.
-        (On Windows the file cannot be cut while a view of it lives: a `StorageError`.)
+        happens to the file or to this object: after `truncate`, a view still shows the bytes that were cut off. (On
+        Windows the file cannot be cut while a view of it lives: a `StorageError`.)
     ``send_to(socket, position, size) -> count``
         Sends up to `size` bytes by one `sendfile`; returns how many went. Errors of the socket pass as they are.
     ``truncate(size, *, aside=False)``
@@ -109,7 +109,7 @@ class MappedFile(Protocol):
     ``created``
         True if `Storage.open_index` made the file.
     ``buffer``
-        A read-only view of the whole file, which shows what is `put` later. Take it again for each use: after `resize`
+        A read-only view of the whole file; it shows later `put` calls, too. Take it again for each use: after `resize`
         an old one shows the file as it was, and one that is still held then costs a copy of the bytes that are cut off.
     ``read(position, size) -> bytes``
         A copy of some bytes inside the file; for a single look at a file that is not in use yet.

@@ -1,4 +1,4 @@
-"""Record batches from columns: which record goes into which batch, the bytes of records and headers, CRCs.
+"""Record batches from columns: the division of records into batches, the bytes of records and headers, CRCs.
 
 `build` distributes records over batches as a producer does; `rebuild` writes batches whose bounds are given, as
 compaction does. Rules: `docs/format.md`, "Record batch header, magic 2", "Message, magic 0" and "Message, magic 1".
@@ -206,7 +206,7 @@ class _Kept(threading.local):
     scratch: bytearray | None = None
 
     def take(self) -> bytearray:
-        """Return the memory, which nobody else has until it is given back."""
+        """Return the memory; nobody uses it until it is given back."""
         scratch, self.scratch = self.scratch, None
         return bytearray() if scratch is None else scratch
 

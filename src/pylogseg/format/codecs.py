@@ -1,6 +1,6 @@
 """One record for each codec, and the functions for the payload of one batch, with exactly Kafka's framing.
 
-Which library does what, and why (wheels for CPython 3.10 to 3.14 on Linux x86-64 and aarch64, macOS and Windows;
+The libraries and the reasons for them (wheels for CPython 3.10 to 3.14 on Linux x86-64 and aarch64, macOS and Windows;
 licences that fit Apache-2.0; microseconds on one 16 KiB batch of one machine, for comparison only):
 
 ======  ==================================  =======  ====================================================
@@ -22,7 +22,7 @@ All of these let go of the GIL while they work, so threads use all cores (zstd c
 
 Reading never makes more than a limit, nor takes memory by a length that the bytes cannot bear out.
 
-A codec's functions are those of a module of this package, which is loaded, with its library, when it is first needed.
+A codec's functions are in a module of this package; its first use loads the module with its library.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def library_of(number: int) -> BlockLibrary | WholeLibrary | None:
 def decompress(codec: int | str, data: Any, *, magic: int = 2, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
     """Decompress the payload of one batch, by number or name of the codec, to at most `limit` bytes.
 
-    `data` is what follows a magic 2 header, or the value of a compressed message of magic 0 or 1, where lz4 differs
-    (KAFKA-3160) and zstd is not known. Raises CodecError for bytes that the codec or Kafka's framing does not allow.
+    `data` is the body behind a magic 2 header, or the value of a compressed message of magic 0 or 1. There lz4 differs
+    (KAFKA-3160), and zstd does not exist. Raises CodecError for bytes that the codec or Kafka's framing does not allow.
     """
     return decompress_view(codec_of(codec).number, byte_view(data), magic, limit)
 

@@ -2,7 +2,7 @@
 
 A kernel finds the blocks of all payloads that have the plain shape of Kafka's own writers; what is left for Python is a
 call of the codec for each. Payloads of any other shape, and damaged ones, go through the careful readers in `codecs`,
-whose module says which library does what.
+where the libraries are listed.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ class _Bodies:
                 yield error
 
     def _at_once(self, rows: npt.NDArray[np.intp], library: WholeLibrary) -> None:
-        """Decompress each payload by one call that is given the room which a kernel has found, all others carefully."""
+        """Decompress each payload by one call, with the room that a kernel computed; the remaining payloads
+        carefully.
+        """
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
@@ -225,7 +227,7 @@ class _Bodies:
         self.store_carefully(late)
 
     def store_carefully(self, rows: list[int]) -> None:
-        """Decompress the payloads that were left by a kernel; what is wrong with them is said."""
+        """Decompress the payloads that a kernel left; raise an error that names their fault."""
         if rows:
             late = np.array(rows, np.intp)
             self.store(late, self.careful(late))

@@ -1,4 +1,4 @@
-"""Names and messages as others see them: well-formed text, without what a terminal would act on."""
+"""Names and messages for output: well-formed text, without characters that a terminal acts on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _escaped_surrogate(match: re.Match[str]) -> str:
 
 
 def json_line(row: Any, **how: Any) -> str:
-    """Return a value as JSON that is well-formed whatever its texts are, without what a terminal acts on."""
+    """Return a value as JSON that is well-formed for any text, without characters that a terminal acts on."""
     written = json.dumps(row, ensure_ascii=False, **how)
     if written.isascii() and written.isprintable():
         return written

@@ -46,7 +46,7 @@ _SLACK_BYTES = 64
 
 
 def _first_member(data: memoryview, room: int) -> bytes:
-    """Return the first member, which may become more than `room` bytes too; what follows it is not looked at."""
+    """Return the first member, even if it has more than `room` bytes; later members are not read."""
     out: bytes = inflater.decompress(data, _GZIP_WINDOW, room + _SLACK_BYTES)
     return out
 

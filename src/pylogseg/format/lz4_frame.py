@@ -1,8 +1,8 @@
 """lz4 as Kafka frames it: the part of the lz4 frame format 1.5.1 that Kafka's reader knows.
 
-Independent blocks only. For magic 0 Kafka's writers computed the header checksum over the wrong bytes (KAFKA-3160),
-so there it is written wrong and not looked at. Kafka reads one frame and ignores what follows its end mark; here
-frames after the first are read too, since records in them would else be lost.
+Independent blocks only. For magic 0 Kafka's writers computed the header checksum over the wrong bytes (KAFKA-3160), so
+there it is written wrong and not looked at. Kafka reads one frame and ignores all bytes after its end mark. Here later
+frames are read too, so that no record in them is lost.
 
 cramjam has the fast compressor alone; the thorough one (HC) is python-lz4's. Without that (it has no wheels for
 free-threaded builds) every level compresses as the fast one does.

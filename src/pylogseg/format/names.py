@@ -1,7 +1,7 @@
 """Names of the folders and files on a broker's disk: taking them apart and making them.
 
-A name says which partition, which offset and which kind of file; nothing here looks at a disk.
-Rules: `docs/format.md`, "Folders and names".
+A name has the partition, the offset and the kind of a file; nothing here looks at a disk. Rules: `docs/format.md`,
+"Folders and names".
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ class BatchDamage(NamedTuple):
 
     @property
     def is_limit(self) -> bool:
-        """True if a limit is why they were not read: nothing is known to be wrong with the batch."""
+        """True if a limit kept them from being read: the batch may be good."""
         return False
 
 
@@ -279,7 +279,7 @@ class BatchOverLimit(BatchDamage):
 
     @property
     def is_limit(self) -> bool:
-        """True: nothing is known to be wrong with the batch."""
+        """True: the batch may be good."""
         return True
 
 
@@ -362,9 +362,9 @@ def read_and_decode(
 ) -> ReadAhead | None:
     """Read good batches of one codec from a file and decode them, a piece that fits the cache after the other.
 
-    Batches before the one that has the offset `first` are checked alone; it ends behind the one that has `last`, and
-    before what is anything else. None if that is at once, or if the file ends, or cannot be read so; and where nothing
-    is known of batches before them.
+    Batches before the batch with the offset `first` are only checked. The window ends behind the batch with `last`, or
+    before the first bytes that are no good batch. None if that is at once, or if the file ends, or cannot be read so;
+    and if earlier batches are unknown.
     """
     per_byte = scratch.density
     if per_byte is None or (codec and not per_byte.unpacked):
@@ -442,8 +442,8 @@ def decode_parts(
     """Decode the records of whole batches, in as many steps as it takes to hold little at once.
 
     Usually one; more where batches decompress to hundreds of times their size, or have very many records. A batch is
-    never divided, whatever it holds: see `decode_slices`. Parameters are those of `decode`; rows of the damage are
-    those of the ``batches`` of the columns beside it.
+    never divided, whatever it holds: see `decode_slices`. The parameters are those of `decode`; a damage's rows count
+    in ``batches`` of the columns beside it.
     """
     pending = runs(batches)[::-1]
     while pending:

@@ -138,7 +138,7 @@ class Scratch:
         return self._window.data[:size]
 
     def reserve_unpacked(self, size: int) -> npt.NDArray[np.uint8]:
-        """Return memory for so many bytes that compressed batches become, of which it is known how many there are."""
+        """Return memory for the decompressed bytes of batches; their number is exact."""
         if not self.with_arena or self.arena is None:
             return self.memory(size)
         self.arena.reserve(size, 0)

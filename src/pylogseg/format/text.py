@@ -168,9 +168,9 @@ def json_lines(
     ``"base64"``, ``"hex"``
         a string; standard alphabet with padding; small letters.
     ``"json"``
-        the bytes as they are, if they are JSON in well-formed UTF-8 nested at most 512 deep; else as text, so a
-        reader cannot tell the text ``1x`` from the JSON string ``"1x"``. Line breaks, which can only stand
-        between tokens, become spaces; nothing else is changed, neither numbers nor repeated names.
+        the bytes as they are, if they are JSON in well-formed UTF-8 nested at most 512 deep; else as text, so a reader
+        cannot tell the text ``1x`` from the JSON string ``"1x"``. Line breaks become spaces: they can only stand
+        between tokens. Numbers and repeated names stay as they are.
 
     Headers are ``[{"key": name, "value": ...}, ...]`` in their order, repeated names kept, names as text.
     """
@@ -195,7 +195,7 @@ def csv(
 ) -> TextProgram:
     r"""Compile CSV (RFC 4180, but lines end in ``\n``); `csv_header` gives the header row.
 
-    Keys and values as in `json_lines`, but without escapes, which CSV does not know: what has a NUL is base64 too.
+    Keys and values as in `json_lines`, but without escapes, since CSV has none: a payload with a NUL is base64 too.
     `delimiter` is an ASCII character that no number, base64 or quote has. A null is an empty field, an empty string is
     ``""``; headers are the JSON array of `json_lines`, quoted.
     """
@@ -342,8 +342,8 @@ def dump_lines(
     `start` and `stop` choose records of these batches. `metadata` is offset, time, sizes, sequence and names of headers
     (not with ``--skip-record-metadata``), `payload` keys and values (``--print-data-log``), where bytes that are not
     UTF-8 become U+FFFD, as many as in Java. A record of a control batch gets its metadata and **no end of line**: the
-    caller, who knows what it means, appends that. So such records are written one at a time. `texts` take the place of
-    keys and values.
+    caller appends the marker's meaning. So such records are written one at a time. `texts` take the place of keys and
+    values.
     """
     stop_batch = len(columns.batches) if stop_batch is None else stop_batch
     if start is None:

@@ -119,17 +119,17 @@ def audit(
     columns : dict, optional
         Columns of the table by role (``topic``, ``partition``, ``offset``, ``key``, ``value``), where no preset fits:
         ``{"offset": "meta.offset"}``. An empty name says that there is no such column. Without offsets, rows and
-        records are compared as multisets of key, value and ``timestamp``, hour by hour: that is weaker.
+        records are compared as multisets of key, value and ``timestamp``, hour by hour: a weaker check.
     preset : str, optional
-        Whose columns the table has; found by the column of offsets otherwise.
+        The writer of the table's columns; by default the column of offsets shows it.
     dead_letters : path or str, optional
         The table of dead letters, which counts as a part of this one; ``TABLE~dlq`` if there is one.
     offset : (int or None, int or None)
         Only this half-open range. Up to its end the table has to be complete.
     isolation_level
-        For readers that also serve `lake`; both levels give the same audit, which knows aborted records.
+        For readers that also serve `lake`; both levels give the same audit.
     complete : bool
-        The table has to have all that is in the log: what is above its last offset is lost, not just not there yet.
+        The table has to have the whole log: records above its last offset count as lost, not as not yet there.
     quick : bool
         Read no row: compare the counts of row groups, by the statistics of offsets in the files' ends, with those of
         the log's headers. Each finding is wrong in the table; a lost record beside a double one, and keys and values,
@@ -159,7 +159,7 @@ def audit(
     Raises
     ------
     RequestError
-        If the table has no column of offsets that is known, or a name is not there.
+        If the table has no known column of offsets, or a name does not exist.
     StorageError
         If the table cannot be opened, or the log cannot be listed.
     """

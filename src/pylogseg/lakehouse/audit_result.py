@@ -62,7 +62,7 @@ class AuditRange(NamedTuple):
     first_offset, last_offset : int
         Inclusive.
     records : int
-        Offsets in it that this is said of.
+        The number of offsets in it with this answer.
     """
 
     kind: str
@@ -286,7 +286,7 @@ class Audit(Outcome):
     version : str or None
         The snapshot or version that was read.
     columns : TableColumns
-        Which columns were taken for what.
+        The columns of the table by their role.
     files, rows : int
         Data files and rows of the table, rows of other topics and dead letters among them.
     dead_letters : int
@@ -296,7 +296,7 @@ class Audit(Outcome):
     partitions : list of PartitionAudit
         By name.
     findings : list of TableFinding
-        What is to be said of the table as a whole.
+        Findings about the table as a whole.
     is_quick : bool
         Counts were compared, and no row was read.
     """

@@ -48,7 +48,7 @@ class TableFinding(NamedTuple):
         What, with the remedy.
     file : str or None
     rows : int or None
-        How many rows it is about, as far as that is known.
+        The number of rows it is about; None if unknown.
     """
 
     kind: str

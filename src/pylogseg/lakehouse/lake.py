@@ -161,17 +161,17 @@ class LakeTable(Outcome):
         Of these rows; bytes.
     commits : int
     offsets : dict of int to (int, int)
-        What the table has now of each partition, half-open.
+        The offsets of each partition in the table now, half-open.
     waiting : dict of int to int
         Offsets behind that, up to the end of the log: not committed yet, or in an open transaction.
     removed : list of str
         Files of killed runs that were removed.
     gaps : list of Gap
-        What was damaged and skipped.
+        Damage that was skipped.
     missing : list of Finding
-        What is known to be missing from the log.
+        Records that are missing from the log.
     doubts : list of str
-        Partitions whose high watermark is not known, each with what counted instead.
+        Partitions without a high watermark, each with the offset that counted instead.
     error : PylogsegError or None
         Why it ended early.
     """
@@ -250,9 +250,9 @@ def lake(
         With ``{topic}`` in it each topic has its own table; those that Kafka writes for itself are then left out unless
         they are named. Table and topic may be given in the order of the shell, too: the topic first.
     isolation_level : {"read_committed", "read_uncommitted"}
-        The first, which is the default, leaves out aborted transactions, and ends before an open one.
+        The first (the default) leaves out aborted transactions, and ends before an open one.
     decoding : {"value", "key"}, sequence of them, or Decoding, optional
-        Columns to decode to typed values by their schemas; what does not decode goes to the table ``TABLE~dlq``.
+        Columns to decode to typed values by their schemas; records that do not decode go to the table ``TABLE~dlq``.
     schema, registry
         As for `pylogseg.read_arrow`.
     on_corrupt : {"raise", "skip"}
@@ -260,11 +260,11 @@ def lake(
     check_crc, max_decompressed_bytes, max_bytes_per_second, drop_behind
         As for `pylogseg.read`.
     to_end : bool
-        Go on to the end of the log, whatever the high watermark is: for a disk whose broker does not come back.
+        Ignore the high watermark and write up to the end of the log: for the disk of a dead broker.
     force : bool
         Go on where offsets are missing: deleted before they were written, or lost from the disk.
     clean : bool
-        Remove files of killed runs, which are in no state of the table.
+        Remove files of killed runs: no state of the table has them.
     latest : bool
         Keep only the latest record of each key of a partition: a record replaces the row of its key, and a tombstone
         removes it. Records without a key are left out.
@@ -293,7 +293,7 @@ def lake(
     RequestError
         For a log that is not the one that the table was written from, and invalid arguments.
     IncompleteError
-        If records are known to be missing from the log.
+        If the log lacks records.
     CorruptionError
         At damage, unless it is skipped.
     StorageError

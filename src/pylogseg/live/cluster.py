@@ -235,7 +235,9 @@ class Cluster:
     def _ask_all(
         self, partitions: Iterable[Key], operation: str, ask: Callable[[set[Key], dict[Key, _T | StorageError]], Any]
     ) -> dict[Key, _T | StorageError]:
-        """Ask until all is told, or nobody leads a partition for too long; `ask` returns why some are left."""
+        """Ask until all partitions have answered, or one has no leader for too long; `ask` returns why some are
+        left.
+        """
         answers: dict[Key, _T | StorageError] = {}
         left = set(partitions)
         until, pause = time.monotonic() + ELECTION_S, _FIRST_PAUSE_S

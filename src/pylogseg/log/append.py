@@ -9,7 +9,7 @@ The slow path (`log.append_validation`) gets the batches that the kernel does no
 
 - it is invalid: the sender needs to know which record breaks which rule;
 - it is to be stored with another codec or in another format, so it has to be rewritten;
-- it is not exactly one batch of magic 2: legacy messages, several batches at once, a part of one at the end;
+- it is not exactly one batch of magic 2: legacy messages, several batches at once, a cut-off batch at the end;
 - it is compressed with inner offsets that do not count up from 0, as only old clients do.
 """
 

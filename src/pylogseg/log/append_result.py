@@ -17,11 +17,11 @@ class Appended(NamedTuple):
     Attributes
     ----------
     first_offset, last_offset : int
-        Of the records; a duplicate's are those of the batch that was written before; -1 if nothing was.
+        Of the records; for a duplicate, of the batch that was written before; -1 if nothing was written.
     max_timestamp : int
         Milliseconds; -1 none.
     append_time_ms : int
-        The broker's clock for LogAppendTime logs, the timestamp of the earlier batch for a duplicate; -1 else.
+        The broker's clock for LogAppendTime logs, the timestamp of the earlier batch for a duplicate; otherwise -1.
     valid_bytes : int
         Bytes of the whole batches that were given.
     log_start_offset : int

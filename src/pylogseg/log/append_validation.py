@@ -1,4 +1,4 @@
-"""Full validation of appends: what a leader does to batches, and what a follower checks.
+"""Full validation of appends: a leader's changes to batches, and a follower's checks.
 
 `log.append` says which batches of a leader come here. They go through `_LeaderAppend`, in the order of Kafka's checks:
 refusals, conversion of legacy messages to magic 2, recompression.

@@ -1,4 +1,4 @@
-"""Transactions during a cleaning: which records are aborted, and which markers have no data left."""
+"""Transactions during a cleaning: the aborted records, and the markers that have no data left."""
 
 from __future__ import annotations
 

@@ -78,9 +78,9 @@ class LogDirectory:
 
     Opening takes the lock, which a running broker holds as well, then notes and removes the marker
     `.kafka_cleanshutdown`, so that a later crash is noticed. The last `close` writes the marker again if all partitions
-    here were shut down cleanly: those that were opened, and the others if the marker was there. Checkpoints keep the
-    entries of partitions that are not opened, until `keep_only` names those that exist. No other file is written.
-    Raises StorageError if another process has the lock, or the folder cannot be used.
+    here were shut down cleanly: the opened ones, and the rest if the marker was there. Checkpoints keep the entries of
+    partitions that are not opened, until `keep_only` names those that exist. No other file is written. Raises
+    StorageError if another process has the lock, or the folder cannot be used.
     """
 
     def __init__(self, storage: Storage, path: str) -> None:

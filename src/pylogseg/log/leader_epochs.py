@@ -1,4 +1,4 @@
-"""Leader epochs of a partition: which leader began to write at which offset.
+"""Leader epochs of a partition: the offset at which each leader began to write.
 
 The file is written when an epoch is assigned, and in the background after a truncation: the load removes entries that
 reappear after a crash, but a lost entry would never return. Rules: `docs/format.md`, "Text
@@ -68,7 +68,7 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> int:
-        """The highest epoch that has records; -1 if none is known."""
+        """The highest epoch that has records; -1 if there is none."""
         return self._last.epoch
 
     def __len__(self) -> int:

@@ -62,9 +62,9 @@ class OffsetMap:
         self._older, self._older_first, self._previous = _NO_BITS, 0, -1
 
     def expect(self, first: int, end: int) -> None:
-        """Expect the keys of offsets in a range: those of which a later one is put in are remembered, as many as fit.
+        """Expect the keys of offsets in a range: the map remembers keys that come again later, as many as fit.
 
-        So they need not be looked up again. Only plain batches are told apart like that.
+        So they need not be looked up again. This works for plain batches only.
         """
         self._older_first = first
         self._older = np.zeros(min((end - first + 7) // 8, self._most * SLOT_BYTES // _OLDER_PART), np.uint8)
@@ -164,7 +164,7 @@ class OffsetMap:
 
     @property
     def for_lookups(self) -> tuple[Any, ...]:
-        """The arguments with which a kernel looks keys up: those of `_cleaning.filter_plain` from the table on."""
+        """The arguments with which a kernel looks keys up, for `_cleaning.filter_plain` from the table on."""
         in_order = self._previous < _UNORDERED
         return self._table, self._secret, self.latest_offset, self._older if in_order else _NO_BITS, self._older_first
 

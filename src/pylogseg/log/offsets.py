@@ -17,14 +17,14 @@ class OffsetMetadata(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """True if the place is not known."""
+        """True if the place is unknown."""
         return self.segment < 0
 
 
 class LogOffsets:
     """Start and end of a log, and the offsets up to which it may be read.
 
-    `locate` returns the place of an offset: that of the batch found, whose base offset may differ. Changed under the
+    `locate` returns the place of the batch with an offset; the batch's base offset may be lower. Changed under the
     log's lock; attributes may be read without.
     """
 
@@ -33,7 +33,7 @@ class LogOffsets:
         self.begin(0, 0, OffsetMetadata(0))
 
     def begin(self, log_start_offset: int, recovery_point: int, end: OffsetMetadata) -> None:
-        """Set the offsets that a load found; nothing is known to be replicated yet."""
+        """Set the offsets that a load found; nothing counts as replicated yet."""
         self.log_start, self.recovery_point, self.end = log_start_offset, recovery_point, end
         self.high_watermark = OffsetMetadata(log_start_offset)
         self.first_unstable: OffsetMetadata | None = None

@@ -32,7 +32,7 @@ class SnapshotFiles(Protocol):
 
 
 class Snapshots:
-    """The snapshot files of one partition; `names` are the files in its folder, if they are known."""
+    """The snapshot files of one partition; `names` are the files in its folder, if the caller has listed them."""
 
     def __init__(self, storage: SnapshotFiles, folder: str, names: Iterable[str] | None = None) -> None:
         self.folder = folder

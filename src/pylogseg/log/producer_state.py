@@ -24,7 +24,7 @@ _HIGHEST_EPOCH = 0x7FFF
 
 
 class Origin(enum.Enum):
-    """The origin of an append, which decides what is checked."""
+    """The origin of an append; it decides the checks."""
 
     CLIENT = "client"
     """A producer: all checks."""

@@ -222,7 +222,7 @@ class Producers:
 
     @property
     def is_empty(self) -> bool:
-        """True if no producer is known and no ended transaction waits for the high watermark."""
+        """True without producers, and without an ended transaction that waits for the high watermark."""
         return not self.active and not self._unreplicated
 
     @property

@@ -61,7 +61,9 @@ class LoadHooks:
 
 
 class Loader:
-    """One load of a log into a new state; `files` has the names and sizes in the folder, if they are known."""
+    """One load of a log into a new state; `files` has the names and sizes in the folder, if the caller has listed
+    them.
+    """
 
     def __init__(self, state: LogState, start: Start, hooks: LoadHooks, files: Mapping[str, int] | None = None) -> None:
         self._state, self._keeper = state, hooks.keeper

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 
 class Aged(Protocol):
-    """A segment of a log, or what is known of one."""
+    """A segment of a log, or the facts about one."""
 
     @property
     def size(self) -> int: ...

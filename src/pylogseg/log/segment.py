@@ -58,7 +58,7 @@ class SegmentOwner(Protocol):
 class LogSegment:
     """One segment, opened for writing; `suffix` is ``".cleaned"``, ``".swap"`` or nothing.
 
-    `preallocate_bytes` is for a new file (0 none), `size` that of an existing one, if it is known.
+    `preallocate_bytes` is for a new file (0 none), `size` is the size of an existing one, if known.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ def replace_segments(
 
 
 def split_segment(owner: SegmentOwner, segment: LogSegment, segments: Segments, remover: Remover) -> list[LogSegment]:
-    """Split a segment whose offsets do not fit into its indexes; return what `replace_segments` returns."""
+    """Split a segment with offsets that do not fit into its indexes; return the result of `replace_segments`."""
     new: list[LogSegment] = []
     try:
         position = 0

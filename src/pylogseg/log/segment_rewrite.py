@@ -188,7 +188,7 @@ def rewrite(
     most_bytes: int | None = None,
     keeps_aborted: bool = False,
 ) -> list[LogSegment]:
-    """Rewrite consecutive segments as what `parts` yields of each, piece by piece; return what replaces them.
+    """Rewrite consecutive segments piece by piece, as `parts` yields the pieces; return the new segments.
 
     Nobody else changes the segments meanwhile; if the active one is among them, the log is to be closed next.
     `most_bytes` is for `SegmentWriter`, not above what a broker can read. With `keeps_aborted` the transaction indexes

@@ -81,13 +81,13 @@ class AlignedDifference(Difference):
     Attributes
     ----------
     double, moved : int
-        Records that B has once more, and that are elsewhere in B.
+        Records that B has twice; records in another place of B.
     before, behind : int
         Missing ones before the first and behind the last record of both sides.
     not_aligned : int
         Missing and extra ones in windows without any pair.
     runs : int
-        Runs of pairs whose offsets have one difference, with nothing else between them.
+        Runs of pairs with one difference of offsets, and nothing between them.
     map : MirrorRuns
         These runs, and the end of A if B has all below it. Damage leaves it empty, since a map has to be exact.
     append_times : tuple of (bool, bool)

@@ -31,7 +31,7 @@ _MARKER = FileKind.CLEAN_SHUTDOWN.value
 
 
 class _Rewritten(NamedTuple):
-    """The result of a task for a partition, what it read, and what it wrote; None after a failure."""
+    """The result of a task for a partition, its source, and its files; None after a failure."""
 
     result: PartitionResult
     note: dict[str, Any]

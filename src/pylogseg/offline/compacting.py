@@ -47,11 +47,11 @@ def compact(
     path : path
         A log directory, or the folder of one partition.
     force : bool
-        Take partitions too whose ``cleanup.policy`` has no ``compact``.
+        Take partitions without ``compact`` in their ``cleanup.policy``, too.
     min_dirty_ratio : float
-        Leave partitions of which a smaller share is dirty. 0 takes all in which something is.
+        Leave partitions with a smaller dirty share. 0 takes every partition that is dirty at all.
     include_active : bool
-        Roll the active segment first: a cleaning never touches the last one, so else the newest records stay.
+        Roll the active segment first: a cleaning never touches the last segment, so the newest records would stay.
     map_bytes : int, optional
         Memory of the maps of keys, each 24 bytes; ``log.cleaner.dedupe.buffer.size`` if not given. Threads share it.
         With less than all keys need, the log is cleaned in several rounds.

@@ -1,4 +1,6 @@
-"""Gaps of a log that were known before an offline command changed it: they are named, since their signs may go."""
+"""Gaps that a log had before an offline command changed it. The result names them, since the command may remove their
+signs.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from pylogseg.offline.result import PartitionResult, Result
 
 
 def known_lacks(place: Target, names: list[str], options: Options) -> list[Finding]:
-    """Return what folders are known to lack; to be asked first, since who opens a log puts its checkpoints in order."""
+    """Return the missing records of folders. Call it first: opening a log rewrites the checkpoints that show them."""
     if not isinstance(options.storage, LocalStorage):
         return []
     return lacking_in([(place, names)], jobs=options.jobs, whole=False, how=Look.OUTLINE)
 
 
 def name_lacks(result: Result, known: list[Finding]) -> None:
-    """Put into a result what its partitions lacked, but for what the command has brought back."""
+    """Add the missing records of the partitions to a result, without records that the command has brought back."""
     by_name = defaultdict[str, list[Finding]](list)
     for finding in known:  # of a partition's folder, or of a file in it
         for name in {os.path.basename(finding.path), os.path.basename(os.path.dirname(finding.path))}:

@@ -70,9 +70,9 @@ def move(
     partition : int or sequence of int, optional
         Only partitions with these numbers.
     dry_run : bool
-        Only say what would be done, by what the folders list.
+        Only print the plan, by the listing of the folders.
     force : bool
-        Move also what is known to lack records. Without it such a partition fails and stays, with the evidence.
+        Move also partitions that lack records. Without it such a partition fails and stays, with the evidence.
     on_result : callable, optional
         Called with the result of each partition, in the order of names.
     on_bytes : callable, optional
@@ -187,7 +187,7 @@ class _Move:
         self._result.notes.append(text)
 
     def look(self, names: Sequence[str], choice: PartitionChoice, force: bool) -> None:
-        """Ask what the partitions to move are known to lack, and which of those that were asked for are gone."""
+        """Look up the missing records of the partitions to move, and the named partitions that are gone."""
         moved, found = self.there(), lacking_in([(self._place, names)], choice)
         doubts, notes = carried_doubts(self._storage, self._source, names)
         self._result.doubts += doubts
@@ -203,7 +203,7 @@ class _Move:
         self._force = force
 
     def compare_ids(self, names: Sequence[str]) -> None:
-        """Note what shows that logs are not of the cluster that gets them, which remember its producers by their ids.
+        """Note signs that logs come from another cluster: producer ids of two clusters mean different producers.
 
         A broker sets such a folder aside, unless somebody changes the id in it.
         """

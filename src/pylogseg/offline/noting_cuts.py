@@ -16,7 +16,7 @@ from pylogseg.walker.gaps import Gap
 def note_cuts(
     part: OfflinePartition, command: str, file: AppendFile, gaps: Iterable[Gap], end_offset: int | None
 ) -> None:
-    """Note gaps whose bytes are about to go from a segment, which ends at an offset; None for the last one.
+    """Note gaps before their bytes are removed from a segment that ends at an offset; None for the last one.
 
     Before they go: what is noted and still there is damage as before. A gap that leaves no offset open is none.
     """
@@ -30,7 +30,7 @@ def note_cuts(
 
 
 def note_gaps(part: OfflinePartition, command: str, gaps: Iterable[Gap]) -> None:
-    """Note gaps of whose bytes nothing is to be known any more."""
+    """Note gaps without anything about their bytes."""
     _add(part, [_build_cut(part, command, gap, gap.next_offset, 0) for gap in gaps if gap.next_offset is not None])
 
 

@@ -79,11 +79,11 @@ class Options:
         Threads, each with a partition: 1 is the caller's own, None one per processor.
     executor : Executor, optional
         In place of threads: `pylogseg.spark.executor.SparkExecutor`. Each partition is changed by itself, on a copy in
-        `into`, which its workers share, and which another run completes.
+        `into`. The workers share that folder, and another run completes it.
     overwrite : bool
         With such an executor: replace partitions that are in `into` already.
     on_result : callable, optional
-        Called with each result as soon as it is known, in the order of names.
+        Called with each result as soon as it is there, in the order of names.
     on_bytes : callable, optional
         Called with the bytes processed since its last call, from several threads.
     storage : Storage

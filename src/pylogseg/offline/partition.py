@@ -253,7 +253,7 @@ class _NothingIsLost:
     """Refuses a load that would lose records that were written whole."""
 
     def keep(self, action: Action, file: Readable) -> str | None:
-        """Let pass what a crash leaves, and refuse what damage would cost."""
+        """Allow the remains of a crash; refuse damage that would cost records."""
         if action.is_damage:
             reason = f"{action.place} is damaged and would be cut off: {action.reason}"
             raise KeepError(file.path, "open the log", reason)

@@ -49,10 +49,10 @@ def recode(
     merge_bytes : int, optional
         Put batches that follow one another into one as long as its records have at most so many bytes, uncompressed.
         Only batches without a producer, of one leader epoch and one kind, below the high watermark: a replica cuts its
-        log at the bounds of batches, so nothing is merged that the others may not have.
+        log at the bounds of batches, so only batches that all replicas have are merged.
     max_decompressed_bytes : int
-        A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
-        memory, several times over.
+        A partition with a batch that decompresses to more fails: a few bytes can declare a large size, and it has to
+        fit into memory several times.
     **options
         See `pylogseg.offline.options.Options`.
 

@@ -59,7 +59,7 @@ def recover(
     -------
     Result
         ``numbers`` of a result: those of its ``report``, ``damaged`` (places that lost records) and ``kept`` (copies).
-        ``refusals`` are what keeps a broker from starting, whatever its logs are.
+        ``refusals`` are findings that keep a broker from starting, independent of its logs.
     """
     shared = Options.of(options)
     keeper = keeper_of(os.fspath(path), keep, shared)

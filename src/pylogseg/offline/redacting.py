@@ -64,13 +64,13 @@ def redact(
     blank : Blank, optional
         What of the records becomes nothing. Without it they go.
     everywhere : bool
-        Take folders too that no consumer reads: replicas that the broker should not have (``-stray``) or that are being
-        moved (``-future``); and remove those of deleted partitions (``-delete``).
+        Take folders too that no consumer reads: strays (``-stray``) and replicas being moved (``-future``); and remove
+        folders of deleted partitions (``-delete``).
     force : bool
-        Allow what may mean all records: an empty key, a pattern that matches nothing at all.
+        Allow a key or pattern that may mean all records: an empty key, a pattern that matches the empty text.
     max_decompressed_bytes : int
-        A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
-        memory, several times over.
+        A partition with a batch that decompresses to more fails: a few bytes can declare a large size, and it has to
+        fit into memory several times.
     **options
         See `pylogseg.offline.options.Options`.
 

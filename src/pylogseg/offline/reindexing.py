@@ -67,7 +67,7 @@ def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: 
     path : path
         A log directory, or the folder of one partition.
     what : sequence of {"offset", "time", "txn", "snapshots", "epochs"}
-        What to make anew; the three indexes if empty, and of the other two what is missing or cannot be read.
+        The files to make again; if empty, the three indexes, and missing or unreadable files of the other two.
     **options
         See `pylogseg.offline.options.Options`.
 

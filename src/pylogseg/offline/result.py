@@ -131,11 +131,11 @@ class PartitionResult:
     state : {"done", "unchanged", "skipped", "failed"}
         Changed; nothing to change; skipped; given up.
     reason, remedy : str
-        Why it was skipped or failed, and what to do about that.
+        Why it was skipped or failed, and the remedy.
     not_done : bool
-        True if it was skipped although it was asked for, by its name or as part of what the command is for.
+        True if it was skipped although the user asked for it, by name or by the command.
     is_locked : bool
-        True if records were left out that are encrypted, and that there is no key for.
+        True if encrypted records were left out for want of a key.
     log_start, log_end : int or None
         Offsets afterwards; None if the log was not opened.
     bytes_before, bytes_after : int
@@ -144,11 +144,11 @@ class PartitionResult:
     numbers : dict of str to int
         What the command counts, by names in camel case: ``{"recordsRemoved": 7}``.
     unknown : set of str
-        Of these, what is not known: there may be more.
+        The counts of these that are only a minimum.
     notes : list of str
-        What a person should know.
+        Notes for people.
     doubts : list of str
-        Facts that were needed and are not known, each with what was taken instead.
+        Unknown facts that were needed, each with the value that was taken instead.
     rows : list of dict
         Details, one for each line of ``--json``; each has a ``"type"``.
     report : LoadReport
@@ -209,7 +209,7 @@ class PartitionResult:
         return self.state == "done" or (verbose and self.state == "unchanged")
 
     def lines(self, verbose: bool = False, dry_run: bool = False) -> Iterator[str]:
-        """Yield lost records and a failure for people; with `verbose` also what else was put in order."""
+        """Yield lost records and a failure for people; with `verbose` also harmless changes."""
         yield from self.action_lines(verbose, dry_run)
         if self.state == "failed":
             yield f"FAILED  {self.path}"
@@ -220,7 +220,7 @@ class PartitionResult:
             yield from (f"        {self.name}: {_change_text(change)}" for change in self.changes if verbose)
 
     def action_lines(self, verbose: bool = False, dry_run: bool = False) -> Iterator[str]:
-        """Yield lost records for people; with `verbose` also what else was put in order."""
+        """Yield lost records for people; with `verbose` also harmless changes."""
         actions = self.report.actions
         for _, group in groupby(actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
             first, *others = group
@@ -240,7 +240,7 @@ class PartitionResult:
 
     @property
     def known_numbers(self) -> dict[str, int | None]:
-        """The numbers, None for those that are not known."""
+        """The numbers, None for unknown ones."""
         return {name: None if name in self.unknown else number for name, number in self.numbers.items()}
 
 
@@ -278,9 +278,9 @@ class Result(Outcome):
     notes : list of str
         About the log directory, and where the settings come from.
     doubts : list of str
-        Small files of the log directory that say less than they should, each with what was taken instead.
+        Small files of the log directory that say less than they should, each with the value that was taken instead.
     checkpoints : list of CheckpointChange
-        Entries of the log directory's checkpoints that are others now.
+        Changed entries of the log directory's checkpoints.
     changes : list of FileChange
         In a dry run: how the files of the log directory itself would differ.
     is_closed_clean : bool
@@ -290,15 +290,15 @@ class Result(Outcome):
     missing : list of str
         Partitions that were asked for and are not here.
     node_id : int or None
-        Of the broker whose directory it is, as far as that is known.
+        Of the directory's broker; None if unknown.
     sources : list of str
         Log directories that were only read, if the result was made of several.
     clients : list of str
-        After a restore: what clients of its partitions will see.
+        After a restore: effects on clients of its partitions.
     lacking : list of Finding
-        What is known to be missing from what was taken.
+        Records that the source lacks.
     refusals : list of Finding
-        After a recovery: what keeps a broker from starting, whatever its logs are.
+        After a recovery: findings that keep a broker from starting, independent of its logs.
     """
 
     partitions: list[PartitionResult] = field(default_factory=list)

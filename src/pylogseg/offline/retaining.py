@@ -51,16 +51,15 @@ def retain(
     path : path
         A log directory, or the folder of one partition.
     ms : int, optional
-        Segments whose newest record is older than that.
+        Remove segments with a newest record older than this.
     max_bytes : int, optional
-        Segments without which the log still has so many bytes.
+        Remove segments while the log still has so many bytes without them.
     before_offset : int, optional
-        Segments that lie below this offset. Partitions whose high watermark is below it are given up.
+        Remove segments below this offset. Partitions whose high watermark is below it are given up.
     before_ms : int, optional
-        Segments whose newest record is older than this time, milliseconds since 1970.
+        Remove segments with a newest record older than this time, milliseconds since 1970.
     force : bool
-        Take partitions too whose ``cleanup.policy`` has no ``delete``, or whose segments a broker copies to remote
-        storage first.
+        Take also partitions without ``delete`` in their ``cleanup.policy``, and partitions of tiered topics.
     **options
         See `pylogseg.offline.options.Options`.
 
@@ -72,8 +71,8 @@ def retain(
     Raises
     ------
     RequestError
-        If nothing may be done: no rule is given, and the settings of none of the topics are known. Where this is so of
-        some topics, these are skipped, with ``not_done``: Kafka's defaults would delete what is older than a week.
+        If nothing may be done: no rule is given, and no topic's settings are known. Where this is so of some topics,
+        these are skipped, with ``not_done``: Kafka's defaults would delete what is older than a week.
     """
     shared = Options.of(options)
     for name, value in {"ms": ms, "max_bytes": max_bytes, "before_offset": before_offset}.items():
@@ -121,7 +120,7 @@ def retain(
 
 
 def _why_unknown(settings: Settings, topic: str, name: str, by_rule: bool) -> str:
-    """Return why the retention settings of a topic are not known; empty if they are."""
+    """Return why the retention settings of a topic are unknown; otherwise empty."""
     if not settings.knows(topic, "cleanup_policy", name=name) and (unknown := settings.why_unknown(topic, name)):
         return unknown
     if by_rule or settings.knows(topic, "retention_ms", "retention_bytes", name=name):

@@ -51,8 +51,8 @@ def change_log(
 ) -> Iterator[tuple[str, int, int, list[LogSegment]]]:
     """Apply a change to all segments of a log, the active one too; nobody else uses it, and it is closed next.
 
-    Yield for each rewritten segment its path, what the change counts in it, its size before, and what it became: more
-    than one segment where the batches do not fit into one any more.
+    Yield for each rewritten segment its path, the counts of the change, its old size, and its new segments: several if
+    the batches do not fit into one any more.
 
     Every segment is read before the first one is written: so damage is found while all is as it was (a
     CorruptionError), and segments without anything to change are left alone. An error of `on_bytes` ends the work, with

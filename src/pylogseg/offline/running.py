@@ -78,7 +78,7 @@ def run(
     settings and the names that will not be skipped, before anything else is done. `takes` are states of folders
     (``"delete"``, ``"future"``, ``"stray"``) that are not skipped. `frees` says that the command removes the oldest
     segments: on a full disk they go before the log is opened, since what a crash left may need room to be put in order.
-    The result has the findings about offsets that the partitions are known to lack.
+    The result has findings about the missing offsets of the partitions.
 
     Raises RequestError if the path, a name or a setting is wrong, or `Options.into` is not empty; StorageError if
     another writer has the lock, or the log directory cannot be written.
@@ -405,7 +405,7 @@ class _Run:
         part.directory.release(part.name, clean=clean, write=False)
 
     def _in_its_place(self, result: PartitionResult, into: Destination) -> PartitionResult:
-        """Whoever reads it will look in the later place; what failed is not there."""
+        """Readers will look in the later place; failed partitions are not there."""
         if result.state == "failed":
             self._storage.remove_folder(result.path)
             result.notes.append(f"it is not in {into.path}; the input is as it was")

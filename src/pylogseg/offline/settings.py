@@ -68,7 +68,7 @@ class Settings:
             ) from error
 
     def _node_id(self, options: Options, properties: Mapping[str, str]) -> str:
-        """Return the node id from the log directory, or else from the settings; -1, which no broker has, if unknown."""
+        """Return the node id from the log directory, then from the settings; -1 (no broker's id) if unknown."""
         file = read_meta_properties(options.storage, self._place.parent)
         own = None if file.value is None else file.value.node_id
         if not file.is_read and (file.state is not FileState.ABSENT or FOLDER in self._place.names):
@@ -123,7 +123,7 @@ class Settings:
         return [f"topic {topic}, {self._folder}: {why}; {remedy}" for why in self._find_refused(topic, name).values()]
 
     def why_unknown(self, topic: str, name: str = "") -> str:
-        """Return why a topic's own settings, or one of them, are not known; empty if they are."""
+        """Return why a topic's own settings, or one of them, are unknown; otherwise empty."""
         if self._own(topic, name) is not None:
             return next(iter(self.notes(topic, name)), "")
         if ids := self._ids(topic, name):
@@ -141,7 +141,7 @@ class Settings:
         return metadata_beside(self._place.parent)
 
     def replicas_of(self, topic: str, partition: int, name: str = "") -> tuple[int, ...]:
-        """Brokers that hold a partition; empty if that is not known."""
+        """Brokers that hold a partition; empty if unknown."""
         if self._ids(topic, name):
             return ()
         return self._metadata.replicas.get((self._metadata.topic_ids.get(topic, ""), partition), ())

@@ -22,10 +22,10 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeyw
     """Cut off the end of one partition, as a broker does that follows a new leader.
 
     Batches that hold the offset or come after it go, with their index entries, producer snapshots and leader epochs.
-    Where the offset lies inside a batch the log ends before that batch, as a broker finds it that starts after
-    such a truncation. Below the first segment everything goes, and the log goes on at the offset. Checkpoints follow:
-    the recovery point, the high watermark, the log start offset, and that of the cleaner, which goes back to the
-    beginning of the last segment.
+    Where the offset lies inside a batch the log ends before that batch, as a broker finds it that starts after such a
+    truncation. Below the first segment everything goes, and the log goes on at the offset. Checkpoints follow: the
+    recovery point, the high watermark, the log start offset, and the cleaner's offset (back to the beginning of the
+    last segment).
 
     Parameters
     ----------

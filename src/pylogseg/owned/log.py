@@ -168,9 +168,9 @@ class EmbeddedLog:
     folder : str
         Of the partition.
     report : LoadReport
-        What opening found and did.
+        The report of the opening.
     engine, ownership
-        The `Log` itself, and who owns it: for the `LogManager` and the server.
+        The `Log` itself and its owner: for the `LogManager` and the server.
 
     Notes
     -----
@@ -471,14 +471,14 @@ class EmbeddedLog:
         OffsetOutOfRangeError
             For an offset below the log's start or above its end.
         OSError
-            From the socket; it is not known how much was sent.
+            From the socket; nobody knows how many bytes went out.
         """
         return send(self.engine, socket, offset, max_bytes, isolation_level)
 
     # ---- producers ----
 
     def producer(self, producer_id: int) -> Producer:
-        """Return an idempotent producer, which knows after a restart what it has appended.
+        """Return an idempotent producer; after a restart it continues from the records that it has appended.
 
         Parameters
         ----------

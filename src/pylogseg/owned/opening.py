@@ -53,12 +53,12 @@ def open_log(
     topic_id : str, optional
         Of the topic in a Kafka cluster, 22 characters; kept in `partition.metadata`.
     leader_epoch : int, optional
-        Written into batches. By default that of the last batch, 0 in a new log.
+        Written into batches. The default is the last batch's epoch, 0 in a new log.
     producer_id_expiration_ms : int
         Producers idle for this long are forgotten, with their sequences.
     keep : path, optional
-        A folder for copies of what recovery cuts off or removes, by partition; not in the log directory. By default no
-        copies are made, as in a broker.
+        A folder outside the log directory for copies of removed bytes, by partition. By default no copies are made, as
+        in a broker.
     storage : Storage, optional
         By default this machine's disks; logs of one log directory need the same one.
     clock : Clock, optional

@@ -27,8 +27,8 @@ class Ownership:
     """An open log that is this program's, with its one use of its log directory, in which its folder is claimed.
 
     The log is the only replica, so records can be read as soon as they are appended: the high watermark follows its
-    end. `leader_epoch` is written into what is appended here; by default that of the last batch. `on_failure` is called
-    with the first failure of the disk, by the thread that met it and maybe with locks held.
+    end. Appended batches get `leader_epoch`; the default is the last batch's epoch. `on_failure` is called with the
+    first failure of the disk, by the thread that met it and maybe with locks held.
     """
 
     def __init__(

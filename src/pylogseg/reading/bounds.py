@@ -2,8 +2,8 @@
 
 A filter is an Arrow expression and is never parsed: Arrow itself is asked whether it can be true where something is
 guaranteed, such as ``offset <= 7``. An answer of no is sure; so bounds found by a search are sure, and what a filter
-has besides costs reading, never rows. An index knows the largest time of a range of a log; its smallest is known only
-where a broker gave the times, by the headers of its batches.
+has besides costs reading, never rows. An index knows the largest time of a range of a log; its smallest only shows
+where a broker gave the times: in the headers of its batches.
 """
 
 from __future__ import annotations
@@ -197,7 +197,9 @@ def guarantee_of(parts: Sequence[Range]) -> Any:
 
 
 def up_to(timestamp_ms: int, column: str = "timestamp") -> Any:
-    """Return what is true of a column of times none of which is later than one; those that it cannot hold are null."""
+    """Return the expression that holds for a column of times up to a latest one; times that the column cannot hold are
+    null.
+    """
     if timestamp_ms > arrow.MOST_MS:
         return pc.scalar(True)
     time = pc.field(column)

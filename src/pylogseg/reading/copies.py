@@ -35,7 +35,7 @@ class Good(NamedTuple):
 
 
 class NotCopied(NamedTuple):
-    """Offsets without a good batch; `end_offset` is 2**63 - 1 if it is not known."""
+    """Offsets without a good batch; `end_offset` is 2**63 - 1 if unknown."""
 
     first_offset: int
     end_offset: int
@@ -69,7 +69,7 @@ class _Hole(NamedTuple):
 
 
 class LogCopies:
-    """The segments of a partition in a tier, or on a disk with one, and what else has offsets of its log."""
+    """The segments of a partition in a tier, or on a disk with one, and further copies of its offsets."""
 
     def __init__(self, part: Partition) -> None:
         self._sources = [_of_segment(segment) for segment in part.segments]
@@ -96,7 +96,7 @@ class LogCopies:
         yield from self._read_others(damage, first, end, "")
 
     def search_others(self, first: int, end: int | None, but: str) -> tuple[list[str], list[NotCopied]]:
-        """Read what others than `but` have of offsets: return their names, and what none of them has intact."""
+        """Read offsets from other copies than `but`: return their names, and the offsets that no copy has intact."""
         damage = Damage("", CorruptionError(but, 0, ""))
         for _ in self._read_others(damage, first, _END if end is None else end, but):
             pass
@@ -171,7 +171,7 @@ class LogCopies:
 
 
 def told_of_copies(gap: Gap, segment: Segment) -> Gap:
-    """Return damage of a segment, with what can be done if others have offsets of it; these are not read."""
+    """Return damage of a segment, with the remedy if other copies have its offsets; these are not read."""
     copies: Callable[[str], Sequence[TierSegment]] | None = getattr(segment.files, "copies", None)
     if copies is None:
         return gap

@@ -1,4 +1,4 @@
-"""Which rows and columns of a table are wanted: expressions of Arrow, which Arrow checks and applies."""
+"""The wanted rows and columns of a table: Arrow's expressions, which Arrow checks and applies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def fields_of(expressions: Iterable[Any], names: Sequence[str]) -> list[str]:
 
 
 class Projection:
-    """Which rows and columns of a table are wanted; RequestError for what there is not, and for what is no filter."""
+    """Which rows and columns of a table are wanted; RequestError for a column that does not exist, and for a value that
+    is no filter.
+    """
 
     def __init__(self, schema: pa.Schema, columns: ColumnChoice = None, filter: Any = None) -> None:
         if filter is not None:

@@ -71,7 +71,7 @@ class LogFiles(NamedTuple):
 
 
 def partitions_of(disk: Disk) -> list[Partition]:
-    """Return the partitions to read: live ones; others only if they are named or if there are no others.
+    """Return the partitions to read: live ones; other folders only if they are named or if there is no live one.
 
     Unreadable ones come last, so that everything readable is read before an error ends the reading. Raises RequestError
     if one lies in two folders.

@@ -35,7 +35,7 @@ def _early(segment: Segment) -> list[Any]:
 
 
 def _content_of(segment: Segment) -> str | None:
-    """Return what tells the content; of an upload, which does not change, its id. None if it cannot be read."""
+    """Return a mark of the content; for an upload, which never changes, its id. None if it cannot be read."""
     files: Any = segment.files
     try:
         uploaded = files.slice_of(segment.path) if hasattr(files, "slice_of") else None

@@ -112,7 +112,7 @@ class Order:
         return is_too_high(span, expected, *self._following(summary.end_position, expected, span.last))
 
     def _following(self, position: int, expected: int, last: int) -> _Following:
-        """Return what the batch after a window claims whose last batch ends with `last` and not as expected.
+        """Return the offset that the next batch claims, after a window whose last batch ends with an unexpected `last`.
 
         The next header is enough if it contradicts `last`; otherwise the next good batch decides, which may come after
         damage. With it comes the base offset of the batch behind, or of the next segment.

@@ -101,7 +101,7 @@ def pair_of(value: Any) -> tuple[Any, Any]:
 
 
 def subtract_ranges(first: int, end: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of a half-open range outside of others, which come in their order."""
+    """Return the parts of a half-open range outside of given ranges, which come in their order."""
     left = []
     for begin, last in ranges:
         if begin > first and min(begin, end) > first:

@@ -181,8 +181,8 @@ def _are_good(buffer: Any, batches: BatchTable, file_position: int) -> bool:
 class PartitionReader:
     """Reads the segments of one partition in order, within a half-open range of offsets.
 
-    The state's `gaps` get the gaps. For ``read_committed``: `snapshots` are paths by offset, `transactions` is given
-    if more of the log is known than these segments, and `tail` is the end of the log as known from an earlier reading.
+    The state's `gaps` get the gaps. For ``read_committed``: `snapshots` are paths by offset, `transactions` is given if
+    the caller has read more of the log than these segments, and `tail` is the end of the log in an earlier reading.
     With `to_end`, a segment is looked at to the end of its bytes, for damage behind the last offset.
     """
 
@@ -398,8 +398,8 @@ class PartitionReader:
     def _concerns(self, gap: Gap) -> bool:
         """Check whether a gap may have selected offsets; otherwise it is before them.
 
-        It belongs to the reader, of those that share a segment, that has the offset at which it begins: this one meets
-        it, since only a good batch with the last of its offsets, or behind them, ends a reading.
+        If several readers share a segment, the one with the gap's first offset in its range reports it. That reader
+        meets the gap, since a reading ends only at a good batch with the last of its offsets, or behind them.
         """
         if self._state.continues:
             return gap.first_offset >= self._first

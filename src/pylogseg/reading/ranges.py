@@ -263,7 +263,7 @@ class PlannedSegment(Segment):
     index: bytes | None = None  #: The entry of its offset index that a range begins at; None: the whole index is read.
 
     def companion(self, kind: FileKind) -> bytes | None:
-        """Read a companion like `Segment.companion`, but the offset index only where no entry is known."""
+        """Read a companion like `Segment.companion`; the offset index only if the plan has no entry of it."""
         return self.index if kind is FileKind.OFFSET_INDEX and self.index is not None else super().companion(kind)
 
 

@@ -129,7 +129,7 @@ class Planned(NamedTuple):
 
 
 def plan_scan(table: Table, filter: Any = None) -> Planned:
-    """Return what a scan would read for the rows for which a filter is true; no record is read for it."""
+    """Return the ranges that a scan with a filter would read; no record is read for it."""
     Projection(table.schema, [], filter)
     read = [file for task in table.tasks(filter, TASK_BYTES) for file in table.files(task)]
     return Planned(len({path for path, _ in read}), sum(size for _, size in read))
@@ -192,7 +192,7 @@ class ColumnDecoding(Protocol):
 class LogScan:
     """The table of the records of logs as they were listed, up to where they ended when they were first asked for.
 
-    Its rows are those of the scope's times, whatever a column can hold. The state's `gaps` get those of all scans,
+    Its rows are in the scope's times, also if a column cannot hold them. The state's `gaps` get those of all scans,
     each once. `names` are the columns; `typed` decodes some of them. Each scan has a filter of its own; that of the
     scope counts only if the table `filters_rows`, as where it is about other columns.
     """
@@ -281,7 +281,7 @@ class LogScan:
         return Extent(log, first, end) if first < end or is_all_damage(log.segments, end) else None
 
     def _end(self, log: LogFiles, stop: int) -> int:
-        """Return an end, or that of a log when it was first asked for, behind which then is looked for damage."""
+        """Return the end, or else the log's end at the first call; then the scan looks for damage behind it."""
         end = self._ends.get(log.path)
         if end is None:
             end = consumer_end(log, self._state.reading.isolation_level, skips=self._state.reading.on_corrupt == "skip")

@@ -62,7 +62,7 @@ def late_segments(
 def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms: int) -> int | None:
     """Return an offset of a segment, by its time index, below which all records are older than a timestamp.
 
-    None if all its records are older, which is known only for a sealed segment.
+    None if all its records are older; only a sealed segment can show that.
     """
     if segment.largest_ms is not None and segment.largest_ms < timestamp_ms:
         return None
@@ -89,7 +89,7 @@ def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms
 def largest_timestamp(segment: Segment) -> int | None:
     """Return the greatest timestamp of a sealed segment, by its time index and the headers after the last entry.
 
-    None if it is not known: the segment is the last one, or cannot be read.
+    None if unknown: the segment is the last one, or cannot be read.
     """
     if segment.is_last or fetched_from(segment) is not None:
         return None
@@ -107,7 +107,7 @@ def _tells_all_are_older(index: TimeIndex | None, following: Segment | None, tim
     """Check whether all records of a sealed segment are older than a timestamp, by the time index alone.
 
     A broker adds the greatest timestamp when it seals a segment. In most logs that is the last record's; then the index
-    is known to be complete, and the segment need not be opened.
+    is complete, and the segment need not be opened.
     """
     if index is None or following is None:
         return False

@@ -1,4 +1,4 @@
-"""A selection: which records of which logs; its parts are applied here, to logs, batches and records."""
+"""A selection of logs and their records; its parts are applied here, to logs, batches and records."""
 
 from __future__ import annotations
 

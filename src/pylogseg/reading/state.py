@@ -137,9 +137,10 @@ LENIENT = replace(SKIPPING, skip_unreadable=True)
 class ReadState:
     """The state of one reading: how it reads, its memory, the gaps that it has met.
 
-    Batches that `batches` masks out are not decoded. A state that `continues` a segment, of which others read the
-    beginning, leaves gaps to them that begin below its first offset. Records that a broker removed since the listing
-    are a gap; `on_removed` gets it, and may raise; then so is a log without any file, which else is an error.
+    Batches that `batches` masks out are not decoded. A state that `continues` a segment skips gaps that begin below its
+    first offset: the reader of the segment's beginning reports them. Records that a broker removed since the listing
+    are a gap; `on_removed` gets that gap, and may raise. With it, a log without any file is such a gap, too; without
+    it, an error.
     """
 
     reading: Reading = field(default_factory=Reading)

@@ -71,9 +71,9 @@ class Transactions:
 
     For a reader from the start of the log the only cost before the first transactional batch is to read one snapshot.
     With `ends_stable`, the reader ends before any open transaction, so these need not be searched; `tail` is reused by
-    repeated readings. All segments of the partition are given, not opened yet. With `skips`, `unopened` has those that
-    could not be opened, which are no evidence; `damage` lies behind the last stable offset: the open
-    transaction may end in it.
+    repeated readings. All segments of the partition are given, not opened yet. With `skips`, `unopened` has indexes
+    that could not be opened, so they prove nothing; `damage` lies behind the last stable offset: the open transaction
+    may end in it.
     """
 
     def __init__(

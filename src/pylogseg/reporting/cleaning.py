@@ -46,7 +46,7 @@ class CleaningSettings:
 
     @property
     def is_retention_known(self) -> bool:
-        """True if it is known what retention deletes."""
+        """True if the settings show what retention deletes."""
         is_set = not self.given_fields.isdisjoint(("retention_ms", "retention_bytes"))
         return self.is_policy_known and (is_set or not self.config.delete)
 

@@ -1,7 +1,7 @@
-"""The facts of a report, as plain values: what the page shows, and what `pylogseg report --json` prints.
+"""The facts of a report, as plain values, for the page and for `pylogseg report --json`.
 
-Times are milliseconds since 1970, sizes are bytes, ranges of offsets and positions are half-open. None means that it is
-not known, or was not looked at; `ScopeFact` says which. Names in JSON are those of the fields in camel case.
+Times are milliseconds since 1970, sizes are bytes, ranges of offsets and positions are half-open. None means unknown,
+or not looked at; `ScopeFact` says which. Names in JSON are those of the fields in camel case.
 """
 
 from __future__ import annotations

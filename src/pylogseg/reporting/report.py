@@ -65,12 +65,12 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """False if something was not looked at, or it is not known whether it is damage."""
+        """False if something was not looked at, or may be damage."""
         return not self.facts.unread and not self.facts.unknown
 
     @property
     def exit_code(self) -> int:
-        """That of ``pylogseg verify`` for these findings: 1 for damage, else 2 for what is not known, else 0."""
+        """The exit code of ``pylogseg verify`` for these findings: 1 for damage, then 2 for unknown facts, then 0."""
         return exit_code_of(self.facts.damage, self.facts.unread, self.facts.unknown)
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def report(
     now_ms: int | None = None,
     **how: Unpack[ReportKeywords],
 ) -> Report:
-    """Look at a disk: its topics, partitions and segments, what is wrong with them, and what can be freed.
+    """Look at a disk: its topics, partitions and segments, their faults, and the bytes that can be freed.
 
     Parameters
     ----------
@@ -166,12 +166,12 @@ def report(
         Only partitions with these numbers.
     full : bool
         Read every byte, and check it as `pylogseg verify` does. By default batch headers and a sample of the records
-        are read; the report says what was not.
+        are read; the report names the rest.
     since, until : int (ms) or datetime, optional
         Only batches of this time, half-open, by their largest timestamps.
     sample : int
-        The number of records of each partition whose keys and values are shown, and whether hot keys are; 0 shows no
-        payload. They are decoded where a schema is known for a topic.
+        The number of records of each partition with shown keys and values; 0 shows no payload and no hot keys. They are
+        decoded for topics with a schema.
     registry : path or URL, optional
         Where schemas are, as in `Decoding`; by default the topic `_schemas` of the disk. Nothing else is asked.
     value_as : {"schema", "text"}, optional
@@ -187,8 +187,8 @@ def report(
     max_decompressed_bytes : int
         A batch that decompresses to more counts as damaged.
     config : mapping of str to str, optional
-        Settings of topics by Kafka's names (``retention.ms``), for what retention and compaction would free; they
-        override those of the cluster's metadata.
+        Settings of topics by Kafka's names (``retention.ms``), for the bytes that retention and compaction would free;
+        they override the cluster's metadata.
     server_properties : path, optional
         The broker's configuration file, for settings that are not in the cluster's metadata.
     now_ms : int, optional

@@ -51,8 +51,8 @@ def serve(
     listen : str
         Address to listen on, ``host:port``; port 0 takes a free one.
     advertise : str, optional
-        Address that clients are told, if it is another one: with mapped ports, in containers. By default the one that
-        they connected to.
+        Address in the answers to clients, if it differs: with mapped ports, in containers. By default the one that they
+        connected to.
     topic : str or sequence of str, optional
         Topics, partitions (``orders-3``) or shell patterns; others do not exist for clients. By default all.
     partition : int or sequence of int, optional
@@ -73,11 +73,11 @@ def serve(
     storage_options : mapping, optional
         Options of fsspec for URLs: credentials, an endpoint.
     security : Security
-        Certificates for TLS, and users with passwords; by default whoever can connect may read.
+        Certificates for TLS, and users with passwords; by default every client may read.
     max_connections : int
         Of clients, at one time.
     tier : str, optional
-        The URL of the tier of these directories: what was uploaded is served too.
+        The URL of the tier of these directories: uploaded segments are served too.
     trace : callable, optional
         Called with a line of text for each request.
 

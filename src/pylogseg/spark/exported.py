@@ -53,7 +53,7 @@ def read_for_restore(
 ) -> Any:
     """Return the rows of a table without aborted ones, as its files show or the caller confirms.
 
-    IncompleteError if it is known to lack records, unless that is forced.
+    IncompleteError if it lacks records, unless that is forced.
     """
     from pyspark.sql import functions as sql
 

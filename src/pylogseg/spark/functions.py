@@ -64,9 +64,9 @@ def decode_varint(column: Any, on_undecoded: RaiseOrNull = "raise") -> Any:
     Parameters
     ----------
     column : Column or str
-        Binary; each value is one varint and nothing else.
+        Binary; each value is exactly one varint.
     on_undecoded : {"raise", "null"}
-        What to do with any other value.
+        The action for any other value.
     """
     check_word("on_undecoded", on_undecoded, ("raise", "null"))
     return _apply(arrow_functions.decode_varint, "bigint", column, on_undecoded)
@@ -120,7 +120,7 @@ def to_records(column: Any, on_undecoded: RaiseOrNull = "raise") -> Any:
     column : Column or str
         Binary; each value holds whole batches.
     on_undecoded : {"raise", "null"}
-        What to do with a value that holds anything else, or a damaged batch.
+        The action for a value with other bytes, or with a damaged batch.
     """
     check_word("on_undecoded", on_undecoded, ("raise", "null"))
     return _apply(arrow_batches.to_records, f"array<struct<{_RECORD}>>", column, on_undecoded)
@@ -170,7 +170,7 @@ def from_schema(
     Returns
     -------
     Column
-        A struct, or what else the schema is.
+        A struct, or another type by the schema.
     """
     check_word("on_undecoded", on_undecoded, ("raise", "null"))
     if not hasattr(sql, "arrow_udf"):

@@ -381,10 +381,10 @@ def restore(
     ``path``, a folder that all workers share or the URL of a store, or none. One that exists with other records, or in
     a store, is refused, unless ``overwrite``. ``options`` are those of ``df.write`` (docs/spark-jobs.md).
 
-    An exported table, the path or URL of its folder, is refused if it is known to lack records, unless ``force``; and
-    if some may have been aborted, unless ``committed`` confirms that all were committed, or ``without_transactions``
-    leaves out records of transactions. ``storage_options`` are those of the stores of ``source`` and ``path``; Spark
-    reads the rows with its own.
+    An exported table, the path or URL of its folder, is refused if it lacks records, unless ``force``; and if some may
+    have been aborted, unless ``committed`` confirms that all were committed, or ``without_transactions`` leaves out
+    records of transactions. ``storage_options`` are those of the stores of ``source`` and ``path``; Spark reads the
+    rows with its own.
 
     A row is a partition: ``state`` is ``written``, ``to do``, or ``unchanged`` if it exists with the same records.
     """

@@ -20,7 +20,7 @@ _OF_SPARK = re.compile(r"path|paths|serialization\.format|provider|__.*")
 
 
 def parse_write(given: Mapping[str, Any], *, takes_urls: bool = False) -> WriteOptions:
-    """Parse the options of a write; names in any case. The path may be a URL if that is said."""
+    """Parse the options of a write; names in any case. With `takes_urls`, the path may be a URL."""
     texts = {str(name).lower(): value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     values = {name: _read(texts, name, make) for name, make in _OPTIONS.items() if name.lower() in texts}
     names = {name.lower(): name for name in _OPTIONS}

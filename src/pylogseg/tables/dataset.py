@@ -191,9 +191,9 @@ class TableDataset(pads.Dataset):
         Parameters
         ----------
         columns : sequence of str, or mapping of str to expression, optional
-            What is returned, by default all columns.
+            The columns of the result, by default all.
         filter : pyarrow.compute.Expression, optional
-            Only the rows for which it is true; segments and ranges that cannot have such rows are not read.
+            Selects rows; segments and ranges that cannot have such rows are not read.
         batch_size : int, optional
             Most rows of a record batch.
         use_threads : bool
@@ -223,7 +223,7 @@ class TableDataset(pads.Dataset):
         return (TableFragment(self._table, task, self._filter) for task in self._table.tasks(both, FRAGMENT_BYTES))
 
     def planned(self, filter: pc.Expression | None = None) -> Planned:
-        """Return what a scan would read for the rows for which a filter is true; no record is read for it."""
+        """Return the ranges that a scan with a filter would read; no record is read for it."""
         return plan_scan(self._table, _both(self._filter, filter))
 
     def to_batches(self, **how: Any) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""An explanation of a reading: which segments and bytes it needs, and why it leaves out the others."""
+"""An explanation of a reading: the segments and bytes that it needs, and why it skips the rest."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ class Reader:
             yield from records_of(chunk, self.columns)
 
     def _decoded_records(self) -> Iterator[Record]:
-        """Yield records whose decoded payloads are objects of Python; those that do not decode are bytes."""
+        """Yield records with decoded payloads as Python objects; payloads that do not decode are bytes."""
         import pyarrow as pa
 
         from pylogseg.reading.arrow.columns import record_batches, schema
@@ -374,7 +374,7 @@ class Reader:
         return list(self.scan().tasks(self._filter, target_bytes))
 
     def explain(self) -> Explanation:
-        """Return which segments and bytes a reading needs, and why it leaves out the others; no record is read.
+        """Return the segments and bytes that a reading needs, and why it skips the rest; no record is read.
 
         Examples
         --------

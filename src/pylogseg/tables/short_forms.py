@@ -75,7 +75,7 @@ def scan_polars(
     on_undecoded: OnUndecoded | None = None,
     **how: Unpack[ReadKeywords],
 ) -> LazyFrame:
-    """Return logs as a lazy frame of polars, which reads what a query needs: ``read(...).lazy()``.
+    """Return logs as a lazy frame of polars, which reads only the parts that a query needs: ``read(...).lazy()``.
 
     Parameters
     ----------

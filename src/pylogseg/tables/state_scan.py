@@ -49,7 +49,7 @@ class StateScan:
         """Return nothing: no memory is used again."""
 
     def guarantee(self, task: str) -> Any:
-        """Return what is true of all rows: nothing is known."""
+        """Return the trivial expression: nothing is certain about all rows."""
         return pc.scalar(True)
 
     def all_match(self, task: str, filter: Any) -> bool:

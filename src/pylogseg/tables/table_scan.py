@@ -84,7 +84,7 @@ class TableScan:
         return _of_partition(task[0]) if len(alike) == 1 else pc.scalar(True)
 
     def all_match(self, task: Places, filter: Any) -> bool:
-        """Say no: what is known of a task is not known of all of its rows where something is damaged."""
+        """Return False: at damage, a fact about a task need not hold for all of its rows."""
         return False
 
     def files(self, task: Places) -> list[tuple[str, int]]:

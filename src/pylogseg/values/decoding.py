@@ -73,12 +73,12 @@ class Decoding:
     context : str
         Context of the ids in the registry.
     ids : int or sequence of int, optional
-        Decode only values that were written by the schemas with these ids; all others are null, whatever they are.
-        So values of several kinds in one topic are told apart without a filter.
+        Decode only values that were written by the schemas with these ids; all other values are null. This separates
+        the kinds of values in one topic without a filter.
     recursion : int
-        Levels up to which a type that contains itself is decoded; deeper levels stay bytes.
+        The number of decoded levels of a type that contains itself; deeper levels stay bytes.
     message : str, optional
-        The Protobuf message to read; by default that of the first record.
+        The Protobuf message to read; by default the first record's message.
     form : callable, optional
         Returns the type that stands for one that is not nested: for engines that do not have all of Arrow's.
     show_secrets : bool
@@ -435,7 +435,7 @@ def not_decoded(log: str, which: str, offset: int, reason: str) -> CorruptionErr
 def typed_batches(
     decoding: Decoding, disk: Disk, topics: Sequence[str], names: Sequence[str], read: Callable[[], Iterable[Chunk]]
 ) -> TypedBatches:
-    """Choose the reader's schemas for records of topics; `read` begins to read them, if nothing else says which."""
+    """Choose the reader's schemas for records of topics; Without any other choice, `read` begins to read them."""
 
     def peek(which: str) -> Iterator[pa.RecordBatch]:
         return itertools.islice(record_batches(read(), schema([which, "headers"]), []), _PEEKED)

@@ -94,7 +94,7 @@ class AvroEngine:
         return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
 
     def prepare(self) -> Any:
-        """Schemas of writers that `decode` needs, as far as they are known by now."""
+        """The schemas of writers that `decode` needs and that have been read so far."""
         return self._program.arrays()
 
     def decode(self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any) -> Decoded:
@@ -155,7 +155,7 @@ class ProtobufEngine:
         return len(self._writers) - 1
 
     def prepare(self) -> list[tuple[ProtoFile, Named]]:
-        """Schemas of writers that `decode` needs, as far as they are known by now."""
+        """The schemas of writers that `decode` needs and that have been read so far."""
         return list(self._writers)
 
     def decode(self, framed: Framed, entry: Entries, prepared: list[tuple[ProtoFile, Named]]) -> Decoded:

@@ -1,8 +1,8 @@
 """Which of two batches that contradict each other has a wrong base offset: no checksum covers it.
 
-A batch may claim an offset that is too high for what follows it, or one that is too low for what comes before it. The
-batch after both decides: offsets go on without a gap in most logs. Where they do not, a single flipped bit may explain
-one of the two alone. Likewise a batch whose base offset is right, and which claims more offsets than it has records.
+A batch may claim an offset that is too high for the next batch, or too low for the batch before it. The batch after
+both decides: offsets go on without a gap in most logs. Where they do not, a single flipped bit may explain one of the
+two alone. A batch may also have a right base offset, and claim more offsets than it has records.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def spans_of(rows: BatchTable) -> list[Span]:
 def judge(rows: BatchTable, expected: int, limit: int | None = None) -> Judged:
     """Judge the base offsets of batches that follow each other, from an expected one on.
 
-    `limit` is the base offset behind them, if it is known.
+    `limit` is the base offset behind them, if there is one.
     """
     bases = np.where(rows.magic < 2, rows.last_offset, rows.base_offset)
     lasts = rows.last_offset

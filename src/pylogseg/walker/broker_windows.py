@@ -39,7 +39,7 @@ def broker_windows(
     """Yield whole batches from a position on; end where no batch begins, or the file's end cuts one off.
 
     A magic above 2 counts as 2. `at_stop` gets the bytes there, the path and the position, to raise what the caller
-    raises. `memory` is that of `walk`: for a caller who is done with a window when it asks for the next.
+    raises. `memory` is as in `walk`: for a caller that is done with a window when it asks for the next one.
     """
     end = file.size if end is None else end
     while start < end:

@@ -11,7 +11,7 @@ from pylogseg.format.columns import TableColumn, declare_columns
 
 
 def offsets_text(first: int, end: int | None) -> str:
-    """Format a half-open range of offsets with both ends inclusive; `end` is None if it is not known."""
+    """Format a half-open range of offsets with both ends inclusive; `end` is None if unknown."""
     if end is None:
         return f"offsets {first} on"
     return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"

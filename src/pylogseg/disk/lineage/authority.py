@@ -1,9 +1,9 @@
-"""Which replica's history is that of the partition, and what the others prove and can give.
+"""The authoritative replica of a partition, and the records that other replicas prove or can give.
 
-The rules are the controller's. Where its metadata is known, a replica has to be in sync to become leader, then an
-eligible one (KIP-966), then the last that was known to be. Among those that are left, or among all without metadata,
-the replica with the highest leader epoch has followed the newest leader, and the longest of several has most of it:
-at its end, or else at its beginning.
+The rules are the controller's. With the cluster's metadata, the leader is an in-sync replica, then an eligible one
+(KIP-966), then the last known leader. Among the remaining replicas (without metadata among all), the one with the
+highest leader epoch has followed the newest leader. If several have it, the longest log counts: by its end, then by its
+beginning.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Lost(NamedTuple):
 
 
 class Authority(NamedTuple):
-    """The log of a partition: the history of the authoritative replica, and what others have of it behind its end."""
+    """The log of a partition: the history of the authoritative replica, and its continuation on other replicas."""
 
     lineage: Lineage
     committed: int  # the highest high watermark that is proved for this history
@@ -132,7 +132,7 @@ def _best(replicas: Sequence[Replica], among: Sequence[int], leader: int | None 
 
 
 def judge(replicas: Sequence[Replica], choice: Choice) -> Authority:
-    """Say what the log is, how much of it is committed, and what of the others contradicts it.
+    """Find the log, its committed part, and the records of other replicas that contradict it.
 
     Another replica continues the authoritative one, if its history is the same up to there and goes on in the same
     epoch: up to its high watermark, or wholly if the authoritative one has lost its tail. One that was in sync, and is
@@ -166,9 +166,9 @@ def _as_noted(replica: Replica, end: int | None = None) -> Lineage:
 
 
 def _find_losses(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) -> list[Lost]:
-    """Find what was committed, or was there and goes on where the log ends, and what no replica has.
+    """Find committed records behind the end of the log, records that continue it, and records that no replica has.
 
-    Where one that was in sync is whole, all that was committed is there: what else another one had does not count.
+    If an in-sync replica is whole, it has all committed records: further records of another replica do not count.
     """
     is_whole = choice.rule is Rule.NAMED or (bool(choice.in_sync) and not replicas[choice.replica].lost_tail)
     claims = [(True, replica.high_watermark, number) for number, replica in enumerate(replicas)]

@@ -45,7 +45,7 @@ class Lineage(NamedTuple):
 
     @property
     def last_epoch(self) -> int:
-        """The highest epoch; -1 if none is known."""
+        """The highest epoch; -1 without epochs."""
         return self.epochs[-1].epoch if self.epochs else UNKNOWN_EPOCH
 
     def ends(self) -> dict[int, int]:

@@ -1,8 +1,7 @@
-"""Which of a set of parts form one log: uploaded segments that overlap, or what is left of several replicas.
+"""The parts of a set that form one log: of overlapping uploaded segments, or of the remains of several replicas.
 
-A part belongs to a lineage up to where the two part. That is what a broker does with a tier: it asks for the segment of
-an epoch and an offset, so a segment serves the offsets of the epochs that it shares with the leader, whatever else is
-in it.
+A part belongs to a lineage up to where the two part. A broker does so with a tier: it asks for the segment of an epoch
+and an offset. So a segment serves the offsets of each epoch that it shares with the leader, and no other offsets.
 """
 
 from __future__ import annotations

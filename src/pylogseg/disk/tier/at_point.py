@@ -1,6 +1,7 @@
-"""A tier as it was at a point of an archive, which says of which uploads each log is made, and from where to where.
+"""A tier as of a point of an archive. The point names the uploads of each log, and the offsets that each serves.
 
-Its URL is that of the archive with ``#`` behind it, and what `find_point` takes: ``aiven+s3://bucket/prefix#20260131T120000000Z-0f3a9c21``.
+Its URL is the archive's, then ``#``, then an argument of `find_point`:
+``aiven+s3://bucket/prefix#20260131T120000000Z-0f3a9c21``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ UNSEALED = "this point has no checksum of its own, as older versions wrote them:
 
 
 def split_point(url: str) -> tuple[str, str | None]:
-    """Return the URL of an archive, and what says which point of it; None if nothing does."""
+    """Return the URL of an archive, and the name of its point; None if nothing does."""
     place, mark, wanted = url.rpartition(POINT_MARK)
     return (place, wanted) if mark and is_point_text(wanted) else (url, None)
 
@@ -45,7 +46,7 @@ def opened_at_point(
 ) -> PointFiles | None:
     """Return the file system of the URL of a point; None of another URL.
 
-    With `is_kept`, it is that of before if the same point was opened: for paths in it, which tasks open one by one.
+    With `is_kept`, the same point gives the same file system again: tasks open paths in it one by one.
     """
     url, wanted = split_point(text)
     if wanted is None:
@@ -64,7 +65,7 @@ def point_files(
 ) -> PointFiles:
     """Return the file system of an archive at a point: a log directory with all partitions of that moment.
 
-    Objects are listed; manifests are read of those that the point needs, and have to be those that it says.
+    Objects are listed. Only manifests that the point needs are read, and their hashes must be the point's.
     """
     options = dict(storage_options or {})
     keys = KeyRing(options.pop(KEYS_OPTION, None))
@@ -221,7 +222,7 @@ def _notes(url: str, point: Point) -> Iterable[Note]:
 def lacks_of(
     point: Point, takes: Callable[[str, int], bool] = lambda topic, partition: True, *, url: str = ""
 ) -> list[Note]:
-    """Return what a point is known to lack of some partitions."""
+    """Return the records that a point lacks of some partitions, by its own account."""
     notes, read = list[Note](), point.by_name
     for part in point.partitions:
         fact = part.fault
@@ -236,7 +237,7 @@ def lacks_of(
 
 
 def _beside(point: Point) -> Iterator[tuple[str, TierFile]]:
-    """Yield what a log directory has beside its partitions: whose it is, and the offsets of its logs."""
+    """Yield the files beside the partitions of a log directory: `meta.properties`, and the checkpoints."""
     if point.cluster_id:
         data = encode_meta_properties(MetaProperties(0, point.cluster_id), iso_text(point.time_ms))
         yield _small(FileKind.META_PROPERTIES, data)

@@ -115,7 +115,7 @@ class Cache:
         self._in_order = in_order
 
     def leave(self) -> int:
-        """Return how many bytes the reader has read that begins a segment: no more than are known of one."""
+        """Return the number of bytes that the reader of a segment's start has read, at most the segment's size."""
         with self._lock:
             count, self._in_order = self._in_order, 0
             return count
@@ -243,7 +243,7 @@ class ChunkView:
             self._cache.arrive(self._in_order)
 
     def _use(self, chunk: int, copied: Callable[[bytes], _T]) -> _T:
-        """Return what a function copies of a chunk: who holds the chunk itself keeps the memory of others."""
+        """Return a copy of a chunk, made by a function: a reference to the chunk would keep other chunks in memory."""
         copy = None
         while copy is None:
             try:

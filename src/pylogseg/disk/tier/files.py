@@ -49,7 +49,7 @@ class TierFile(NamedTuple):
             return bytes(view.read(0, view.size))
 
     def open(self, path: str) -> FileView:
-        """Open what has batches: a segment, which may be that of a log without records, or a snapshot of metadata."""
+        """Open a file of batches: a segment, also an empty one, or a snapshot of metadata."""
         if not self.kind.holds_batches:
             raise StorageError(path, "open", "only segments are opened, small files are read as a whole")
         return BytesView(path) if self.source is None else self.source.open()
@@ -87,7 +87,7 @@ class BytesView:
 class TierFiles:
     """The file system of a tier; `notes` name uploads that are left out, and offsets that no upload has.
 
-    `is_exact`: it is known which segments there are, so that offsets between them were cleaned away, and not lost.
+    `is_exact`: the list of segments is complete, so the cleaner removed the offsets between them.
     """
 
     is_exact = False
@@ -211,7 +211,7 @@ def opened_once(
     *,
     memory_map: bool,
 ) -> _Files:
-    """Return what was made for a partition of a tier before, if it has what is asked for, or make it."""
+    """Return the files of a partition of a tier: the earlier ones if they suffice, else new ones."""
     # Who gives other keys does not get what those before opened.
     ring = {KEYS_OPTION: os.environ.get(KEYS_VARIABLE), **(storage_options or {})}
     key = url, name, repr(sorted(ring.items(), key=lambda item: item[0])), memory_map

@@ -42,7 +42,7 @@ class NotOpened(Exception):
 
 
 class NoKey(NotOpened):
-    """The key is not there, or is another one: nothing is known of what it should open."""
+    """The key is absent, or another one: the object stays encrypted, and its content unknown."""
 
 
 class _PrivateKey:
@@ -99,7 +99,7 @@ class KeyRing:
     def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
         """Return a segment's key from its wrapped form.
 
-        Raises `NoKey` if the ring does not have what it takes, `NotOpened` if its key opens others of this id.
+        Raises `NoKey` if the ring lacks the key, `NotOpened` if its key of this id opens only other objects.
         """
         cached = self._unwrapped.get((key_id, wrapped))
         if cached is not None:

@@ -1,4 +1,4 @@
-"""The layouts of tiers: which objects belong to which segment, by their names."""
+"""The layouts of tiers: the names by which objects belong to a segment."""
 
 from __future__ import annotations
 

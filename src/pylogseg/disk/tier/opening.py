@@ -32,7 +32,7 @@ def check_layout(text: str) -> None:
 def file_system(
     path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, memory_map: bool = False
 ) -> tuple[FileSystem, str]:
-    """Return the file system of a path or URL, which may be that of a tier, and the path in it.
+    """Return the file system of a path or URL (also of a tier's URL), and the path in it.
 
     `storage_options` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them. With
     `memory_map` files are mapped; RequestError if they are not on this machine.

@@ -1,4 +1,4 @@
-"""A point of an archive: what each of its partitions was at a moment, and of which objects it is made."""
+"""A point of an archive: the state of each partition at a moment, and the objects that hold it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSEALED_FORMAT, SEALED_FORMAT, LISTED_FORMAT = 1, 2, 3
 class ArchivedFile(NamedTuple):
     """An object: how many bytes, and their SHA-256 in hexadecimal digits, or the first 24 of them.
 
-    These are in the id of the segment: all that is known of an object that a killed run left, without reading it.
+    These are in the id of the segment. An object of a killed run has nothing else to say without being read.
     """
 
     size: int
@@ -63,11 +63,11 @@ class ArchivedPartition:
     ----------
     topic, topic_id, partition : str, str, int
     start_offset, end_offset : int
-        The log: from its start up to what was committed, or as much of it as could be archived.
+        The log: from its start to the end of the committed records, or of the archived ones.
     last_stable_offset : int
-        Where the first open transaction begins; else `end_offset`.
+        The start of the first open transaction; without one `end_offset`.
     ended_by : str
-        ``"watermark"``, or ``"log end"`` of a disk that does not say the high watermark and was closed cleanly.
+        ``"watermark"``, or ``"log end"`` on a cleanly closed disk without a high watermark.
     disk : int
         Which of the point's disks it was read from.
     epochs : tuple of (int, int)
@@ -213,10 +213,10 @@ class Point:
         None if none of the disks has the metadata, so that nobody knows.
     above_end : tuple of CommitAboveEnd
     notes : tuple of str
-        Where replicas disagree, and what else a restore should know.
+        Disagreements of replicas, and other facts for a restore.
     faults : tuple of str
-        Those of the notes that are faults: of small files, of the cluster's metadata, of the store. Points of older
-        versions have none.
+        The notes that are faults: of small files, of the cluster's metadata, of the store. Points of older versions
+        have none.
     is_sealed : bool
         True if it has a checksum of its own. Points of format 1 have none: nobody can tell if they were changed.
     lists : frozenset of str
@@ -273,7 +273,7 @@ class Point:
 
     @property
     def is_whole(self) -> bool:
-        """True if all partitions of the cluster are known to be in it, with all committed records."""
+        """True if it has all partitions of the cluster with all committed records, by the cluster's metadata."""
         return self.not_seen == () and not self.faults and not any(partition.fault for partition in self.partitions)
 
     @property

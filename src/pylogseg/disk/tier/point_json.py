@@ -92,7 +92,7 @@ def check_seal(fields: JsonFields, data: bytes) -> None:
 
 
 def load_as(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> JsonFields:
-    """Return the members of a file of an archive, of a format that is known here."""
+    """Return the members of a file of an archive; its format must be one of ours."""
     try:
         members = bounded_json.loads(data)
     except RecursionError:

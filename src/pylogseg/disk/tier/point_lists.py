@@ -1,4 +1,4 @@
-"""Lists of which large points are made: points share those that did not change.
+"""Lists as parts of large points: points share a list that did not change.
 
 The partitions of a point, with all else that may be long, are lines of JSON. A line whose CRC says so ends a list, so
 that a new segment changes one list, and those behind it stay the same. A list is an object that is named by its

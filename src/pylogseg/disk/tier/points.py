@@ -1,8 +1,8 @@
-"""The points of an archive in its store: which there are, which one a name or a time means, and what each is.
+"""The points of an archive in its store: their list, the look-up by name or time, and their content.
 
 A point is one JSON object, ``points/ID.json``, which is written last, and never over another one. Its id begins with
 the time, so that a listing is in order. Its last member is the SHA-256 of all bytes before it. A large point names
-lists by their SHA-256, which have its partitions. `docs/backup.md` describes it, for others who read it.
+lists by their SHA-256, which have its partitions. `docs/backup.md` describes the format for programs that read it.
 """
 
 from __future__ import annotations

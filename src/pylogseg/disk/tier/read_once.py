@@ -1,4 +1,4 @@
-"""Objects whose SHA-256 is made of what is read of them anyway, so that each is read once."""
+"""Objects that are hashed while they are read, so that each is read once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _MANIFEST = ".rsm-manifest"
 
 
 def difference(found: str, sha256: str) -> str:
-    """Return what is wrong with an object of a SHA-256; of one of a killed run, the first digits are known."""
+    """Return what is wrong with an object of a SHA-256; for an object of a killed run, the hash has only its first
+    digits.
+    """
     if found.startswith(sha256):
         return ""
     return f"its SHA-256 is {found}, and was {sha256} when it was archived: it rotted, or is another object"
@@ -32,7 +34,7 @@ def difference(found: str, sha256: str) -> str:
 
 @contextlib.contextmanager
 def compare_objects(segment: TierSegment | None) -> Iterator[Callable[[], list[CorruptionError]]]:
-    """Hash the objects of a segment while they are read; what it yields tells which are not those of their point.
+    """Hash the objects of a segment while they are read; yield the objects that differ from the point.
 
     Without a point, nothing is.
     """

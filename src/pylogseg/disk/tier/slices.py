@@ -39,7 +39,7 @@ class TierSegment:
     end_offset: int
 
     def within(self, first_offset: int, end_offset: int) -> TierSegment:
-        """Return a range of it; all of it if that is asked for, also where its end is not known."""
+        """Return a range of it; the whole upload for its whole range, also without a known end."""
         if first_offset <= self.first_offset and end_offset >= self.end_offset:
             return self
         return TierSegment(self.upload, first_offset, end_offset)
@@ -173,7 +173,7 @@ def _order(upload: Upload) -> tuple[int, int, str]:
 
 
 def _parts(uploads: Sequence[Upload]) -> list[LogRange]:
-    """Return the parts that uploads are, in their order; of those that overlap it is known which are flawed."""
+    """Return uploads as parts, in their order; overlapping uploads are checked for flaws first."""
     parts: list[LogRange] = []
     furthest, shared = 0, set()
     for number, upload in enumerate(uploads):
@@ -190,8 +190,8 @@ def _parts(uploads: Sequence[Upload]) -> list[LogRange]:
 def _lineage(uploads: Sequence[Upload], parts: Sequence[LogRange]) -> Lineage:
     """Return the lineage of the newest upload, from its epochs since the beginning of the log if they can be read.
 
-    A manifest has only the epochs of its segment: where one uploaded segment follows another, these tell enough, and
-    nothing else is read; not where a segment in the middle does not know its own first epoch, which was deleted.
+    A manifest has only the epochs of its segment. If one uploaded segment follows another, these suffice. If a segment
+    in the middle lacks its own first epoch (it was deleted), the leader epochs of the newest uploads are read.
     """
     if all(one.end_offset == two.first_offset and _knows_its_start(two) for one, two in itertools.pairwise(parts)):
         return lineage_of(parts)
@@ -215,7 +215,9 @@ def _knows_its_start(part: LogRange) -> bool:
 
 
 def settle_uploads(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
-    """Return uploads, in the order of their offsets, with what their segments have, and what was only claimed."""
+    """Return uploads by their offsets, each with the offsets that its segment has and those that its manifest
+    claims.
+    """
     settled: list[Upload] = list(uploads)
     claims: list[LeftOut] = []
     doubtful = sorted(_doubtful([upload.segment for upload in uploads]))
@@ -265,7 +267,7 @@ def _last_epoch(segment: UploadedSegment) -> int:
 
 
 def _prove_segment(upload: Upload) -> UploadedSegment | None:
-    """Return what a segment has, if its manifest claims more; None also if that cannot be told."""
+    """Return what a segment has, if its manifest claims more; None also if the files do not show it."""
     said = upload.segment
     if isinstance(upload, FileUpload):  # all but its end is known from the segment
         try:

@@ -58,7 +58,7 @@ class Tier:
             self.logs = logs
 
     def _find_logs(self) -> None:
-        """Find out which uploads are of the logs, and what they form."""
+        """Find the uploads that belong to the logs, and the parts that they form."""
         latest: dict[str, tuple[int, int, str]] = {}
         for (topic, _, topic_id), uploads in self.by_partition.items():
             # By the time of the upload, where manifests tell it: a bucket that was copied has other times of objects.
@@ -86,7 +86,7 @@ class Tier:
         *,
         memory_map: bool = False,
     ) -> Tier:
-        """List a tier and read all its manifests, or those of one partition, which may have none.
+        """List a tier and read all its manifests, or the manifests of one partition (perhaps none).
 
         With `memory_map`, objects that are files of this machine are mapped.
         """
@@ -112,7 +112,7 @@ class Tier:
         return self._objects.name(stored.path)
 
     def notes(self) -> Iterable[Note]:
-        """Yield what readers should know of what is left out."""
+        """Yield notes for readers about uploads that are left out."""
         for (topic, topic_id), count in self.older.items():
             what = f"{count} uploads of an older topic, {topic}-{topic_id}"
             yield Note(self.url, f"{what}, are left out: name its folder to read them", topic)

@@ -1,4 +1,4 @@
-"""A tier as a storage that the engine reads, under `OverlayStorage`, which keeps what is written in memory."""
+"""A tier as a storage that the engine reads; `OverlayStorage` above it keeps all writes in memory."""
 
 from __future__ import annotations
 

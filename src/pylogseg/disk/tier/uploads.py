@@ -73,7 +73,7 @@ class Objects:
         return self.is_local and folder != self.root and os.path.islink(folder)
 
     def open(self, stored: Stored) -> FileView:
-        """Open an object of which the size is known."""
+        """Open an object of a given size."""
         if isinstance(self.files, RemoteFiles):
             return self.files.open_sized(stored.path, stored.size)
         return self.files.open(stored.path, sealed=True)
@@ -97,7 +97,7 @@ class Upload(Protocol):
     """An uploaded segment.
 
     ``segment``
-        What is known of it.
+        The segment, as its manifest describes it.
     ``size``
         Bytes of the segment, not of the object.
     ``modified_ms``
@@ -105,7 +105,7 @@ class Upload(Protocol):
     ``name``
         The name of its object, for messages.
     ``error``
-        Why it cannot be read, as far as that is known before it is opened.
+        Why it cannot be read, if that shows before it is opened.
     ``small_files``
         Sizes of the small files that there are.
     ``small_name``
@@ -113,8 +113,8 @@ class Upload(Protocol):
     ``missing``
         Names of the objects that are not there, and belong to it: its copy or its deletion broke off, or they are lost.
     ``flaw``
-        What is known to be wrong with it before it is read: 0 nothing; 1 small files are not whole; 2 nor is the
-        segment; 3 it cannot be opened. Readers of an offset take the upload with the least flaw.
+        Its flaw, as it shows before it is read: 0 none; 1 small files are not whole; 2 nor is the segment; 3 it cannot
+        be opened. Readers of an offset take the upload with the least flaw.
     """
 
     @property
@@ -154,7 +154,7 @@ def unreadable(name: str, operation: str, reason: str) -> StorageError:
 
 @dataclass(frozen=True)
 class BrokenUpload:
-    """An upload with a manifest, or a segment without one, that cannot be read: only its name is known."""
+    """An upload with a manifest, or a segment without one, that cannot be read: it has only a name."""
 
     segment: UploadedSegment
     size: int

@@ -1,4 +1,4 @@
-"""The trace of what a command cut out of a log on purpose: ranges of offsets, and what was there.
+"""The trace of a deliberate cut: the ranges of offsets that a command cut out of a log, and their former content.
 
 It lies in the partition's folder, where no broker looks at it, and goes with the folder. `verify` takes a gap in the
 offsets for done, and not for damage, only where the trace names its offsets.
@@ -68,7 +68,7 @@ def _checksum(rows: Any) -> int:
 
 
 def without(first: int, end: int, cuts: Sequence[Cut]) -> tuple[list[tuple[int, int]], list[Cut]]:
-    """Return what is left of a range of offsets without those that were cut out, and the cuts that took the others."""
+    """Return the rest of a range of offsets without the cuts, and the cuts that took the difference."""
     left, taken = [], []
     for cut in sorted(cuts):
         if cut.next_offset <= first or cut.first_offset >= end or first >= end:

@@ -4,8 +4,8 @@ Both are arrays of big-endian entries in ascending order, without a checksum. A 
 become, filled with zeros, and cuts it when the segment is closed; so the entries of an active segment, or of one that a
 crash left, end where only zeros follow. Rules: `docs/format.md`, "Indexes".
 
-An index is a hint. After a crash it may hold old entries, and compaction leaves entries whose offset is gone: what it
-answers is a position to begin a scan from, or nothing worse than a wrong one, which the scan notices.
+An index is a hint. After a crash it may hold old entries, and compaction leaves entries whose offset is gone: its
+answer is a position to begin a scan from; at worst a wrong one, and the scan notices that.
 """
 
 from __future__ import annotations
@@ -178,14 +178,14 @@ class OffsetIndex(IndexFile):
     def check(self) -> None:
         """Look at the size, the first and the last entry, as Kafka's tools do, and for entries of another width.
 
-        Raises CorruptionError also for an index whose entries ascend only as those of KIP-1333, for segments above 2
-        GiB, which no release of Kafka writes yet.
+        Raises CorruptionError also for an index that ascends only by the rules of KIP-1333 (segments above 2 GiB): no
+        release of Kafka writes one yet.
         """
         self.refuse_wide()
         super().check()
 
     def refuse_wide(self) -> None:
-        """Raise CorruptionError for an index whose entries ascend only as those of KIP-1333."""
+        """Raise CorruptionError for an index that ascends only by the rules of KIP-1333."""
         if self.is_wide:
             self._refuse(
                 0, f"its entries ascend only as entries of {_WIDE.itemsize} bytes (KIP-1333), which are not read"

@@ -1,4 +1,4 @@
-"""The order in which Java's hash maps list their keys, which decides the order inside files that brokers write.
+"""The order of keys in Java's hash maps; it decides the order inside files that brokers write.
 
 Readers need none of this; writers do it so that the same state gives the same bytes as Kafka's.
 """

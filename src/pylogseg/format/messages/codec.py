@@ -4,8 +4,8 @@ A dictionary has every field of the message under its name in Kafka's JSON; one 
 default. All other differences between files and connections are a `Policy`.
 
 This is the way of one message; columns of messages go through `program`. Functions are made once for each message,
-version and policy, at the first use. Every length is compared with the bytes that are left before anything is made for
-it, and the depth is that of the schema, which no bytes can change. Errors name the field, and the structs around it.
+version and policy, at the first use. Every length is compared with the remaining bytes before memory is taken for it.
+The schema limits the depth, and no bytes can change it. Errors name the field, and the structs around it.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _array(code: str, count: int) -> struct.Struct:
 
 
 def _function(head: str, lines: list[str], names: dict[str, Any]) -> Any:
-    """Make a function of lines, which takes half the time of a loop; what varies in the lines is of our own table."""
+    """Make a function of lines, in half the time of a loop; only values of our own table vary in the lines."""
     exec("\n    ".join([f"def {head}:", *lines]), names)
     return names[head.partition("(")[0]]
 

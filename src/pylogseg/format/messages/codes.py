@@ -104,7 +104,7 @@ class KafkaError(Exception):
 
     @classmethod
     def of(cls, error: PylogsegError) -> KafkaError:
-        """Return what a client is told of an error in a log."""
+        """Return the code that a client gets for an error in a log."""
         if isinstance(error, OffsetOutOfRangeError):
             return cls(OFFSET_OUT_OF_RANGE, str(error))
         return cls(CORRUPT_MESSAGE if isinstance(error, CorruptionError) else KAFKA_STORAGE_ERROR, str(error))

@@ -1,7 +1,7 @@
 """A message as the program by which `_native/_messages.pyx` decodes columns of it.
 
-All versions of a message fill the same columns: a field that a version does not have gets its default. `Column` says
-which nodes of the result are which field.
+All versions of a message fill the same columns: a field that a version does not have gets its default. `Column` maps
+nodes of the result to fields.
 """
 
 from __future__ import annotations

@@ -54,15 +54,15 @@ class MessageField(NamedTuple):
         One of `WIDTHS` or `SIZED`, or ``"struct"``; of a list the type of its items.
     is_list : bool
     versions, tagged, nullable : Versions
-        Those of the message that have the field, that have it among the tagged ones, and in which it may be null.
+        Versions of the message with the field, with it as a tagged field, and with null allowed.
     tag : int
         -1 none.
     flexible : Versions or None
-        Versions in which the field has the flexible form, where it differs from its message.
+        Versions with the flexible form of the field, if they differ from the message's.
     default : object
-        Value where the field is absent; a list is empty, a struct has the defaults of its fields.
+        The value of an absent field; a list is empty, a struct has the defaults of its fields.
     entity : str
-        What the value names, as ``"groupId"`` or ``"brokerId"``; empty if the schema does not say.
+        The kind of thing that the value names, as ``"groupId"`` or ``"brokerId"``; empty if the schema has none.
     fields : tuple of MessageField
         Of a struct.
     """

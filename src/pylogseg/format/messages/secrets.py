@@ -1,4 +1,4 @@
-"""Which settings are secret: what Kafka takes for a password, and what it does not know."""
+"""Secret settings: Kafka's passwords, and all settings that Kafka does not know."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def is_secret(resource: int, name: str) -> bool:
 
 
 def is_secret_of_connector(name: str, value: str) -> bool:
-    """True if a connector's setting looks secret: which are is known to the connector's plugin alone."""
+    """True if a connector's setting looks secret: only the connector's plugin knows its secrets."""
     return _OF_CONNECTOR.search(name) is not None or _IN_VALUE.search(value) is not None

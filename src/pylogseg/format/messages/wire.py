@@ -61,8 +61,8 @@ def response_of(key: int) -> Message:
 def read_header(data: Data) -> Header:
     """Read the header of a request.
 
-    The body begins at an unknown place where the key or the version is not known: there `end` is -1. MalformedRequest
-    if the bytes end before it does.
+    For an unknown key or version, nobody knows where the body begins: `end` is -1. MalformedRequest if the bytes end
+    before it does.
     """
     try:
         key, version = _KEY.unpack_from(data)

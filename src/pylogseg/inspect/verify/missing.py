@@ -303,7 +303,7 @@ def _is_tiered(
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None,
 ) -> bool | None:
-    """Check whether older segments may be in remote storage; None if that is not known.
+    """Check whether older segments may be in remote storage; None if unknown.
 
     Only one log directory of a broker has the metadata, and one the folder of tiered storage. A broker writes a log
     start offset below the first segment only for tiered topics, but an offset also stays if its segment was lost.

@@ -68,7 +68,7 @@ def check_unsent(
 
 
 def _config(part: Partition, cluster: ClusterMetadata | None) -> LogConfig | None:
-    """Return the settings of a topic; None if they are not known."""
+    """Return the settings of a topic; None if unknown."""
     is_known = cluster is not None and not cluster.refused_settings(part.topic)
     fields = cluster.fields_of_topic(part.topic) if cluster is not None and is_known else None
     try:

@@ -81,9 +81,9 @@ def copy(
     partition : int or sequence of int, optional
         Only partitions with these numbers.
     dry_run : bool
-        Only say what would be copied, by what the folders list now.
+        Only print the plan, by the present listing of the folders.
     end_transactions : bool
-        For a cluster: end open transactions in the copy as the coordinators' log says. Such a copy never goes on.
+        For a cluster: end open transactions in the copy as `__transaction_state` says. Such a copy never goes on.
     jobs : int or None
         Threads, each with a partition: 1 is the caller's own, None one per processor.
     on_size : callable, optional

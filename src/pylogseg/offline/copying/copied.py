@@ -37,21 +37,21 @@ class Copied(Outcome):
     Attributes
     ----------
     source, target : str
-        The log directories; the source is what holds the partition's folder.
+        The log directories; the source holds the partition's folder.
     partitions : list of PartitionCopy
     notes : list of str
         About the log directory.
     doubts : list of str
-        Small files that say less than they should, and what the copy has instead.
+        Small files that say less than they should, each with its replacement in the copy.
     unread : list of str
         Checkpoints and small files of the log directory that cannot be read, and why; they are not in the copy.
     dry_run : bool
         True if nothing was written.
     is_marked_clean : bool
-        True if the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
-        is known to be missing.
+        True if the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and no record
+        is missing.
     lacking : list of Finding
-        Records known to be missing from the source, and so from the copy; and damage that headers show.
+        Records that the source, and so the copy, lacks; and damage that headers show.
     """
 
     source: str

@@ -1,8 +1,8 @@
 """A consistent copy of one partition while a broker may write to it.
 
-Nothing is locked. Sealed segments do not change under their name, unless the cleaner or a truncation puts others in
-their place; so the folder is listed, copied and listed again, until the copy is what the folder was at one moment. The
-copy takes the whole batches with good CRCs of the active segment, and cuts its indexes to them.
+Nothing is locked. Sealed segments do not change under their name, unless the cleaner or a truncation replaces them. So
+the folder is listed, copied and listed again, until the copy equals the folder at one moment. The copy takes the whole
+batches with good CRCs of the active segment, and cuts its indexes to them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PartitionCopy:
         part of it cannot be read: see `reason`.
     reason : str
     first_offset : int or None
-        The offset at which this run of a copy of a cluster began.
+        For a copy of a cluster, the offset at which this run began.
     log_end : int
         Offset after the last record of the copy.
     bytes : int
@@ -78,8 +78,8 @@ class PartitionCopy:
     cut_bytes : int
         Bytes left out after the last whole batch.
     is_damaged : bool
-        True if the last segment has damage before good batches, which the copy has too. The copy looks at headers of
-        other segments; see `Copied.lacking`.
+        True if the last segment, and so the copy, has damage before good batches. The copy looks at headers of other
+        segments; see `Copied.lacking`.
     looks : int
         Listings of the folder that were needed.
     removed : list of (int, int)
@@ -261,7 +261,7 @@ class PartitionCopier:
         self._storage.write_synced(self._storage.join(self._target, segment_file_name(base, kind)), data[:count])
 
     def _copy_others(self, epochs: list[EpochEntry]) -> None:
-        """Snapshots up to the end, leader epochs, and what else a partition has."""
+        """Snapshots up to the end, leader epochs, and the partition's remaining files."""
         end, storage = self._result.log_end, self._storage
         for entry in storage.list_folder(self._source):
             name = parse_file_name(entry.name)
@@ -325,7 +325,7 @@ def _is_snapshot(name: FileName, end: int) -> bool:
 
 
 def _entries_within(data: bytes, kind: FileKind, base: int, size: int, end: int) -> int:
-    """Return the bytes of the active segment's index whose entries lead to what was copied.
+    """Return the bytes of the active segment's index with entries for copied batches.
 
     The broker may be writing it: at the first entry that breaks the order it ends.
     """

@@ -119,8 +119,8 @@ def merge(
     partition : int or sequence of int, optional
         Only partitions with these numbers.
     take : mapping of str to str, optional
-        Names of partitions (``orders-3``) to the source whose log counts, whatever the others have. Topics and shell
-        patterns stand for those of their partitions that have two sides and are in that source.
+        Names of partitions (``orders-3``) to the source whose log counts. Topics and shell patterns stand for those of
+        their partitions that have two sides and are in that source.
     cluster_metadata : str, optional
         The folder ``__cluster_metadata-0``; ``"none"`` for none. By default the newest one in the sources.
     dry_run : bool

@@ -81,7 +81,7 @@ class Run(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """True if what another replica has may take the place of what is missing."""
+    """True if another replica's records may fill gaps of this one."""
 
     differs_at: int | None  #: Where both have a batch of the same leader epoch, and not the same one.
     is_shown: bool  #: The topic id, or a batch that both have, shows that they are replicas of one partition.
@@ -144,7 +144,7 @@ class ReplicaScan:
 
     @property
     def lineage(self) -> Lineage:
-        """Its history, from where it is known, as far as its log is known to have gone."""
+        """Its history: from the first known epoch to the highest offset that any file shows."""
         start = max(self.log_start, self.below.end if self.below.epochs else 0)
         return Lineage.of(self.epochs, start, self.known_end)
 
@@ -213,7 +213,7 @@ class ReplicaScan:
 
 
 def noted_offsets(storage: Storage, log_dir: str, notes: list[str]) -> Entries:
-    """Read what the checkpoints of a log directory say; what cannot be read counts as empty, and is noted."""
+    """Read the checkpoints of a log directory; an unreadable one counts as empty, with a note."""
     try:
         return read_checkpoints(storage, log_dir, notes)
     except StorageError as error:

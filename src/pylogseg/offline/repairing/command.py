@@ -86,8 +86,8 @@ def repair(
     Returns
     -------
     Result
-        ``numbers`` of a result: ``gaps``, ``gapBytes``, ``offsetsMissing`` as far as it is known, of good batches that
-        go behind damage too, and with `other` ``offsetsFromOthers``.
+        ``numbers`` of a result: ``gaps``, ``gapBytes``, ``offsetsMissing`` (if known, also of good batches that go
+        behind damage), and with `other` ``offsetsFromOthers``.
     """
     shared = Options.of(options)
     disk = None if other is None else OtherDisk(os.fspath(other), shared.storage)
@@ -335,7 +335,7 @@ class _Repairer:
     ) -> Survey:
         """Let the log end where a gap begins; what is left of the segment.
 
-        `behind` has the base offsets of the segments behind it, with their ends as far as they are known.
+        `behind` has the base offsets of the segments behind it, with their known ends.
         """
         for base, end_offset in reversed(behind):
             self._drop(base, end_offset)

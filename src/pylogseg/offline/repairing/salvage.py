@@ -48,8 +48,8 @@ def survey(
 
     `end_offset` is where the next segment begins (None for the last one), `taken` the names of all segments.
     `open_txns`, the producers with an open transaction where the segment begins, is brought to its end. Raises
-    CorruptionError if all batches lie below the segment, as then its name is what is wrong, and for a batch beyond the
-    limit, which may be whole.
+    CorruptionError if all batches lie below the segment (then its name is wrong), and for a batch beyond the limit,
+    since it may be whole.
     """
     rows, gaps = _good_batches(file, base_offset, end_offset, on_bytes, limit_bytes)
     if len(rows) and (rows.last_offset < base_offset).all():
@@ -74,7 +74,7 @@ def survey(
 def _good_batches(
     file: AppendFile, base_offset: int, end_offset: int | None, on_bytes: Callable[[int], None], limit_bytes: int
 ) -> tuple[BatchTable, list[Gap]]:
-    """Batches whose checksums hold and whose records can be had, and the gaps between them."""
+    """Batches with a right checksum and readable records, and the gaps between them."""
     gaps: list[Gap] = []
     tables: list[npt.NDArray[Any]] = []
 

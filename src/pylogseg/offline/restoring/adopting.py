@@ -1,4 +1,4 @@
-"""Logs of one cluster made fit for another, which must not take its producers and leaders for those of the old one.
+"""Logs of one cluster made fit for another: the new cluster must not mistake old producers and leaders for its own.
 
 A cluster hands out producer ids from 0 on, and a log remembers its producers by their batches, so a new producer with
 an id that the log knows would be taken for the old one: its first batch would count as written already, or as out of
@@ -137,7 +137,9 @@ def _rename(
 def _rename_in_batches(
     storage: Storage, path: str, origin: str, has_commits: bool, on_bytes: Callable[[int], None]
 ) -> tuple[set[int], int]:
-    """Patch the batches of a file, whose CRCs were checked; return the ids that it had, and what could not be done."""
+    """Patch the batches of a file with checked CRCs; return its old producer ids, and the batches that could not be
+    patched.
+    """
     file, seen, kept = storage.open_index(path), set[int](), 0
     try:
         for window in checked_windows(file, 0, lambda gap: None, crc=False):

@@ -114,8 +114,8 @@ def restore(
     overwrite : bool
         True if a partition that is there gives way, whatever it has. An empty one does anyway.
     force : bool
-        Restore also from a backup that is known to lack records, as its checkpoints, indexes, leader epochs, snapshots
-        or metadata show. `Result.lacking` names what is missing, and no checkpoint is above the end of its log.
+        Restore also from a backup that lacks records, as its checkpoints, indexes, leader epochs, snapshots or metadata
+        show. `Result.lacking` names what is missing, and no checkpoint is above the end of its log.
     committed : bool
         That all records of the table were committed, where its files do not tell.
     without_transactions : bool
@@ -126,13 +126,13 @@ def restore(
         True if producers and leader epochs stay as they are. If None, they do where the partition has the id of the
         topic that it had, or had none in the same cluster.
     abort_open_transactions : bool
-        Abort the transactions that are open at the end of a log, which nobody would end in another cluster: consumers
-        with ``read_committed`` stop there.
+        Abort the transactions that are open at the end of a log: nobody would end them in another cluster, and
+        consumers with ``read_committed`` would stop there.
     storage_options : mapping, optional
         For a tier, options of its store, and ``tier_keys``, as `open_dir` takes them.
     tier : str, optional
-        The URL of the tier of the log directories in `path`: what was uploaded and what is on the disk are restored as
-        one log.
+        The URL of the tier of the log directories in `path`: the uploaded segments and the disk's segments are restored
+        as one log.
     until : Until, optional
         From a tier: the offset or the time that restored logs end before, at the bounds of a batch.
     on_corrupt : {"raise", "skip"}
@@ -167,8 +167,7 @@ def restore(
     Raises
     ------
     IncompleteError
-        If records are known to be missing, unless `force` is set.
-    RequestError
+        If the backup lacks records, unless `force` is set. RequestError
         If a name is not there, the target has other records, or the table does not show what was committed.
     StorageError
         If a broker has the lock, or a disk fails.
@@ -424,7 +423,7 @@ class Restoring:
         return [result.name for result in again]
 
     def _arrival(self, name: str) -> Arrival:
-        """Find out whether the new producers of the target's cluster are others than those that a log remembers."""
+        """Check whether new producers of the target's cluster have ids that a log does not remember."""
         topic_id, there = self._given.topic_id(name), self._known.get(partition_of(name)[0])
         clusters = {self._given.cluster_id(name), cluster_id_of(self._target)}
         origin = self._given.cluster_id(name) or topic_id or ""
@@ -481,7 +480,7 @@ class Restoring:
         return logs[0] if logs else None
 
     def _topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the ids of topics that differ from what the source says, or may; what is not known is noted."""
+        """Return topic ids that differ from the source's, or may differ; note the unknown ones."""
         found: dict[str, str] = {}
         for name in names:
             topic = partition_of(name)[0]

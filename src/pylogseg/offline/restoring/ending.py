@@ -1,4 +1,4 @@
-"""The open transactions of what is restored: ended by what the coordinator's log of the same backup has of them."""
+"""The end of open transactions in restored logs, as the backup's own `__transaction_state` says."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class FromLogs(RestoreSource):
         return [finding for part in parts for finding in lacking_of(part, around, Look.CARRIED)]
 
     def _doubt_high_watermarks(self) -> None:
-        """Say which partitions have no entry in a file that has entries of others."""
+        """Name the partitions without an entry in a file that has entries of other partitions."""
         checkpoints = {
             place.log_dir: OffsetCheckpoints(self._storage, place.log_dir)
             for place in self._places.values()

@@ -247,7 +247,7 @@ class PartitionWriter:
 def has_append_time(table: pa.Table, times: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.bool_]:
     """Return a mask of the records that are written with the broker's time, under `RestoreOptions.timestamp_type`.
 
-    A broker's time that is not known counts as no timestamp.
+    An unknown broker's time counts as no timestamp.
     """
     has_time: npt.NDArray[np.bool_] = times != -1
     if kind == "append":

@@ -74,11 +74,11 @@ class RestoreSource:
         return None
 
     def topic_id(self, name: str) -> str | None:
-        """Return the id of a partition's topic; None if it is not known."""
+        """Return the id of a partition's topic; None if unknown."""
         return None
 
     def cluster_id(self, name: str) -> str | None:
-        """Return the id of the cluster that a partition comes from; None if it is not known."""
+        """Return the id of the cluster that a partition comes from; None if unknown."""
         return None
 
 
@@ -96,7 +96,7 @@ class _Made(NamedTuple):
 def read_contents(
     given: RestoreSource, names: Iterable[str], arrivals: Arrivals, executor: Executor
 ) -> dict[str, Content]:
-    """Return what the logs will have; not of what cannot be read."""
+    """Return the content that the logs will have, without unreadable logs."""
     found: dict[str, Content] = {}
     for value in _run_parts(given, names, arrivals, _contents, executor, None):
         found.update(value)

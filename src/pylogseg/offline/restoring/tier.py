@@ -105,7 +105,7 @@ class FromTier(RestoreSource):
         return result
 
     def look(self, disk: Disk, force: bool) -> list[Finding]:
-        """Return what is known to be missing before the first segment or after the last one, below the end; and whole
+        """Return records that are missing before the first segment, or between the last one and the end; and whole
         partitions that the disk has lost.
 
         A copy may have all that lies between: that shows when it is read.
@@ -121,7 +121,7 @@ class FromTier(RestoreSource):
         return [*found, *(_of_note(note) for note in self._lacks())]
 
     def _lacks(self) -> Iterator[Note]:
-        """Yield what a point of an archive says that it lacks: what there is of it is restored."""
+        """Yield the records that a point of an archive lacks by its own account; the rest is restored."""
         for files in {id(part.files): part.files for part in self._parts.values()}.values():
             if isinstance(files, PointFiles):
                 yield from lacks_of(files.point, self._choice.takes, url=files.url)

@@ -1,7 +1,7 @@
 """Partitions into a store: made on this machine, uploaded, and whole when the sign beside them is gone.
 
 A store has no renames, so the files of partitions come one after the other. First an object `RESTORING` names the
-partitions, last it is removed: who finds it does not take what is there for a log.
+partitions; at the end it is removed. A reader that finds it refuses the partitions.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Directories:
         return logs
 
     def take_offline(self, directory: LogDirectory, error: PylogsegError) -> bool:
-        """Note that a log directory failed; return False if that was known."""
+        """Note that a log directory failed; return False if it had failed before."""
         if directory not in self.online:
             return False
         self.online.remove(directory)

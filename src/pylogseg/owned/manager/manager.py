@@ -43,8 +43,8 @@ class LogManager:
     settings : BrokerSettings, path or sequence of path
         Log directories, defaults of topics, intervals; with the log directories alone, all else is as by default.
     topics : mapping of str to mapping, optional
-        Settings of topics that differ from the defaults, by Kafka's names with underscores. They override those of the
-        cluster's metadata, which is read from the log directories of a broker.
+        Settings of topics that differ from the defaults, by Kafka's names with underscores. They override the cluster's
+        metadata, if the log directories have it.
     storage, clock, scheduler : optional
         Its environment; by default this machine's.
 

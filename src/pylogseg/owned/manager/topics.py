@@ -1,4 +1,4 @@
-"""The settings of topics, and the topics of which too little is known to delete anything."""
+"""The settings of topics, and the topics with too few settings to delete anything."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TopicSettings:
     """Settings of topics: from the program, then the topic's and the brokers' in the metadata, then defaults.
 
     In the directories of a broker, a topic that is missing in the cluster's metadata keeps everything, unless the
-    program has settings for it. So does a topic with a folder whose topic id is not the one in the metadata: it was
-    deleted and recreated, and the settings are not those of that log. Raises RequestError for an unknown setting,
-    or a value that Kafka refuses.
+    program has settings for it. The same holds for a topic with a folder of another topic id than in the metadata: it
+    was deleted and recreated, and the settings belong to the new log. Raises RequestError for an unknown setting, or a
+    value that Kafka refuses.
     """
 
     def __init__(self, settings: BrokerSettings, topics: Mapping[str, Mapping[str, Any]]) -> None:
@@ -76,7 +76,7 @@ class TopicSettings:
         return self._defaults.with_changes(**{**(_KEEPING if why else own), **said})
 
     def why_unknown(self, topic: str) -> str:
-        """Return why nothing of a topic is deleted or compacted; empty if its settings are known."""
+        """Return why nothing of a topic is deleted or compacted; empty if it has settings."""
         return "" if _KEEPING.keys() & self.said.get(topic, {}).keys() else self._own(topic)[1]
 
     def _own(self, topic: str) -> tuple[dict[str, str], str]:

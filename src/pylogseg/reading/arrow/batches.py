@@ -106,9 +106,9 @@ def decoder(
     column : str
         The column with the raw batches.
     keep : sequence of str
-        Other columns, repeated for each record before its own; their names must not be those of records.
+        Other columns, repeated for each record before its own; their names must differ from the record's columns.
     on_undecoded : {"raise", "skip"}
-        Action for a value with anything else than whole good batches.
+        The action for a value that is not made of whole good batches.
     limit_bytes : int
         A batch that decompresses to more is damaged.
 

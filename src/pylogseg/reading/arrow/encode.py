@@ -37,10 +37,10 @@ def encode(
         Records are tuples ``(timestamp, key, value)`` or ``(timestamp, key, value, headers)``, or mappings or objects
         with ``timestamp``, ``key``, ``value``, ``headers``, ``offset``. A timestamp is milliseconds, a datetime with a
         zone, or None; keys and values are bytes, text (stored as UTF-8) or None; headers a mapping, or pairs of name
-        and value. An Arrow table (also of pandas and polars) has a column ``value``, and may have the others; it is
-        read in place, without work for each record in Python.
+        and value. An Arrow table (also of pandas and polars) has a column ``value``, and optionally the remaining ones.
+        It is read in place, without work for each record in Python.
     magic : int
-        2, or the legacy formats 0 and 1, which have no headers, producers and leader epochs (and 0 no timestamps).
+        2, or the legacy formats 0 and 1. These have no headers, producers and leader epochs (and 0 no timestamps).
     compression : str or int
         ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"``, ``"zstd"`` (only magic 2), or the codec's number.
     level : int, optional
@@ -50,8 +50,8 @@ def encode(
     batch_records : int, optional
         The most records of a batch.
     base_offset : int, optional
-        Numbers the records consecutively from here. Without it records keep the offsets they have, which must
-        increase, or start at 0 if they have none.
+        Numbers the records consecutively from here. Without it records keep their offsets, in ascending order, or start
+        at 0 without offsets.
     leader_epoch : int
         Of the partition's leader; -1 unknown.
     timestamp_type : {"create", "append"}

@@ -56,9 +56,9 @@ def broker_service(
     """Return what the requests of a server meet; groups and transactions go on where they stood.
 
     They have their records in Kafka's own topics. Above a copy these are the copy's, which do not grow: there `above`
-    returns the offsets that groups start with. Ids of producers begin with `ids_from`. Logs that others wrote know
-    producers, whose ids a cluster counts from 0 on: by default they begin far above those, at a number that is drawn,
-    so that nobody has to keep a count. RequestError if the guard's ACLs would let nobody do anything.
+    returns the offsets that groups start with. Ids of producers begin with `ids_from`. Existing logs may remember
+    producers; a cluster counts their ids from 0 on. So by default new ids begin far above, at a random number, and
+    nobody has to keep a count. RequestError if the guard's ACLs would let nobody do anything.
     """
     clock = topics.clock
     kept, journal = (OffsetsJournal(topics), TransactionsJournal(topics)) if above is None else (None, None)
@@ -109,9 +109,8 @@ class Broker(Server):
     path : path, optional
         A log directory that keeps what is written; it is made if it is missing. By default all is in memory.
     above : path or sequence of path, optional
-        Log directories of one broker, such as a copy, that no broker is writing to: topics, records and offsets of
-        groups are there at the beginning, and what clients write, make and delete is in memory above these files, which
-        stay as they are.
+        Log directories of one broker, such as a copy, that no broker is writing to: their topics, records and group
+        offsets are there at the beginning. Writes and deletions of clients stay in memory, and the files do not change.
     topics : mapping of str to int, or sequence of str
         Topics that are there from the beginning, with the number of their partitions.
     partitions : int
@@ -119,11 +118,11 @@ class Broker(Server):
     auto_create : bool
         True if a topic comes into being when a client asks for it.
     node_id : int, optional
-        The broker's number; 1 by default, or that of the directory.
+        The broker's number; by default the directory's, otherwise 1.
     listen : str
         Address to listen on, ``host:port``; port 0 takes a free one.
     advertise : str, optional
-        Address that clients are told, if it is another one. By default the one that they connected to.
+        Address in the answers to clients, if it differs. By default the one that they connected to.
     security : Security
         Certificates for TLS, users with passwords, and ACLs; by default whoever can connect may do everything.
     max_connections : int
@@ -462,7 +461,7 @@ class Broker(Server):
         times : int
             For how many requests.
         topic : str, optional
-            Only requests that name this topic fail, and only for it: what they ask of others is done.
+            Only requests that name this topic fail, and only for it; for other topics they succeed.
         partition : int, optional
             Only for this partition of the topic.
         group : str, optional
@@ -499,8 +498,8 @@ class Broker(Server):
     ) -> None:
         """Wait before the next requests of an API are looked at; a client that goes meanwhile has asked for nothing.
 
-        Parameters and errors are those of `fail`, and a number of seconds, of real time, whatever the clock of the
-        broker says. The whole request waits.
+        Parameters and errors are those of `fail`, and a number of seconds of real time (not of the broker's clock). The
+        whole request waits.
         """
         self._control.delay(api, seconds, times, RequestFilter(topic, partition, group))
 

@@ -48,7 +48,7 @@ class ReceivedRequest(NamedTuple):
 
 
 class RequestFilter(NamedTuple):
-    """Which requests are meant: those that name a topic, a partition of it, a group; None is any."""
+    """The matching requests: by topic, partition of it, or group; None is any."""
 
     topic: str | None = None
     partition: int | None = None

@@ -95,7 +95,7 @@ def files_of(note: Mapping[str, Any] | None) -> list[str]:
 
 
 def said_of(store: ObjectStore) -> dict[str, Any] | None:
-    """Read what a table is; ``state`` is ``writing`` until a run has ended. None if nothing is said."""
+    """Read what a table is; ``state`` is ``writing`` until a run has ended. None without a note."""
     return read_note(store, _TABLE.removeprefix(f"{NOTES}/"))
 
 
@@ -119,12 +119,12 @@ def _say(store: ObjectStore, shape: Mapping[str, Any], unfinished: Collection[st
 
 
 def unsay(store: ObjectStore) -> None:
-    """Remove what is said of a table."""
+    """Remove the notes of a table."""
     store.delete(_TABLE)
 
 
 def state_of(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Read what is said of the table in a folder or at a URL, see `said_of`."""
+    """Read the notes of the table in a folder or at a URL, see `said_of`."""
     return said_of(store_of(out, storage_options))
 
 
@@ -138,9 +138,10 @@ def lacking_of(
     is_asked: Callable[[str, int], bool] = lambda topic, partition: True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
-    """Return what the notes of a table know to be missing: what was not or could not be exported, and lost files.
+    """Return the missing records of a table by its notes: records that were not or could not be exported, and lost
+    files.
 
-    `is_asked` says of which partitions, also of those that have no file any more.
+    `is_asked` selects the partitions, also partitions without any file left.
     """
     store = store_of(out, storage_options)
     findings = list(_find_unfinished(store, is_asked))
@@ -216,7 +217,7 @@ def _store_locked(store: ObjectStore, owner: Mapping[str, Any]) -> Iterator[None
     """Hold the lock of a place without locks: an object for each run.
 
     Each run first puts its own, then looks: of two at the same time at least one sees the other, and no store needs to
-    refuse anything. The run whose name is the lowest waits for the others of that moment, which give way.
+    refuse anything. The run with the lowest name waits, and the other runs of that moment give way.
     """
     mine = f"{_LOCK}{uuid.uuid4().hex}.json"
     _held.add(mine)

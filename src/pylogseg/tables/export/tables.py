@@ -1,7 +1,7 @@
 """The records of logs as Parquet or Arrow files by topic and date, as tables of a data lake are laid out.
 
-A part of a log is what the table has of one segment. Its files appear at its end, and a note of them beside the table:
-which offsets they cover, and of which file. The next run sees by the notes the work that is left, and the files of
+A part of a log is what the table has of one segment. Its files appear at its end, with a note beside the table: the
+offsets of each file, and the segment behind it. The next run sees by the notes the work that is left, and the files of
 segments that are in the log no more.
 """
 

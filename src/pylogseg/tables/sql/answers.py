@@ -19,7 +19,7 @@ _QUOTED_WORD = re.compile(r'"(\w+)"')
 
 
 def cast_columns(relation: Any) -> Any:
-    """Return a relation whose columns Arrow can hold: the others become text."""
+    """Return a relation with columns that Arrow can hold: other types become text."""
     kinds = [kind.id for kind in relation.types]
     if not _CAST.intersection(kinds):
         return relation
@@ -49,7 +49,7 @@ def answer_schema(schema: pa.Schema, types: Sequence[Any]) -> pa.Schema:
 
 
 def row_limit(plan: str, sql: str) -> int | None:
-    """Return how many rows of the one table that a query reads are enough for its answer; None if that is not known.
+    """Return how many rows of the one table that a query reads are enough for its answer; None if unknown.
 
     The plan of duckdb, in JSON, names a limit (before 2.0 not its number), not the rows that are skipped before:
     these are in the query.

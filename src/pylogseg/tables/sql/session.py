@@ -1,4 +1,4 @@
-"""A duckdb connection whose tables are those of a disk: statements in, streams of columns out."""
+"""A duckdb connection with the tables of a disk: statements in, streams of columns out."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ class Session:
     def explain(self, sql: str) -> list[dict[str, Any]]:
         """Return what the statements of a text would read, a row for each reading of a table.
 
-        One reading may leave out ranges because of another one's records: that is not known before, and they are not
-        left out here.
+        One reading may skip ranges because of another reading's records. That shows only later, so here no range is
+        skipped.
         """
         rows = []
         for scan in self._scans_of(sql):
@@ -368,7 +368,7 @@ class _Scanner(pads.Scanner):
 
 
 def _connect(jobs: int, folder: str, allow_files: bool) -> Any:
-    """Return a connection that reaches nothing but its tables, and cannot be told otherwise."""
+    """Return a connection that reaches nothing but its tables; no statement changes that."""
     if duckdb is None:
         raise RequestError(f"pylogseg sql needs duckdb: {install_text('sql')}")
     settings: dict[str, Any] = {

@@ -21,7 +21,8 @@ from pylogseg.values.schemas.store import Schemas
 class TypedTables:
     """Opens the tables of topics by `decoding`, or by `own` those that Kafka, Connect and a registry write.
 
-    Schemas are on `disk`, unless `decoding` names a place; `note` is told of a topic whose keys or values stay bytes.
+    Schemas are on `disk`, unless `decoding` names a place; `note` gets a text for each topic with keys or values that
+    stay bytes.
     """
 
     def __init__(

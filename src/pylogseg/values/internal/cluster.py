@@ -204,7 +204,7 @@ def metadata_beside(log_dir: str) -> str | None:
 
 
 def cluster_id_of(log_dir: str, files: FileSystem | None = None) -> str | None:
-    """Return the id of the cluster in `meta.properties` of a log directory; None if it is not known."""
+    """Return the id of the cluster in `meta.properties` of a log directory; None if unknown."""
     files = LocalFiles() if files is None else files
     path = files.join(log_dir, FileKind.META_PROPERTIES.value)
     try:

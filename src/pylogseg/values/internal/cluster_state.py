@@ -128,7 +128,7 @@ class ClusterState:
         return first_unread(log, offset, end, read=read)
 
     def newest_timestamp(self, topic: str, partition: int) -> int | None:
-        """Return the timestamp of a partition's last record at the moment; None if it is not known."""
+        """Return the timestamp of a partition's last record at the moment; None if unknown."""
         log, end = self._ends.log(topic, partition), self.ends(topic, partition)
         return None if log is None or end is None else newest_timestamp(log, end)
 

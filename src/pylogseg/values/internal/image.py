@@ -147,9 +147,9 @@ class Image:
         end_offset : int, optional
             The state before this offset: only snapshots and records below it count.
         until_ms : int, optional
-            The state before this time: from the start of the log or the newest snapshot whose records are all older.
+            The state before this time: from the start of the log, or from the newest snapshot with only older records.
         only : collection of str
-            Messages; others are not decoded, and what they say is missing.
+            The messages to decode; all others are skipped.
 
         Raises
         ------

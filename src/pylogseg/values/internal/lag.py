@@ -44,7 +44,7 @@ class Unread(NamedTuple):
     timestamp : int or None
         Of the first record that is there, at the offset or behind it; None if there is none.
     why : str
-        Why that is not the first record that the group has not read, or why it is not known; empty if it is.
+        Why that is not the first unread record of the group, or why it is unknown; otherwise empty.
     """
 
     timestamp: int | None

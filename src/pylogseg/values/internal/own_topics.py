@@ -178,7 +178,7 @@ _VALUES = {
 class JsonColumn:
     """Decodes keys or values of one of Kafka Connect's topics or of a registry's, which have few records.
 
-    Members have the names of those who write them; what else there is is JSON in ``others``. A source's partition and
+    Members have the names that their writers use; all further members are JSON in ``others``. A source's partition and
     offset are JSON.
     """
 

@@ -4,8 +4,8 @@ The logs of a point of an archive, or of a copy of a running broker, end at diff
 `__transaction_state` may have less than the partitions, or more. A coordinator that starts on such logs believes its
 own: it sends a marker again, over a later transaction that it does not know, or ends nothing of what it has forgotten,
 and the next transaction of the same producer commits it. So each transaction that is open, and not the one that the
-coordinator goes on with, is ended before: as the coordinator decided, or else by an abort, since nobody is known to
-have committed it.
+coordinator goes on with, is ended before: as the coordinator decided, or else by an abort, since no record shows that
+anybody committed it.
 
 Which transaction is open? With version 2 each has an epoch of its own. With version 1 the markers tell: the open one
 began after the last marker in its partition, and was decided after it.

@@ -43,7 +43,7 @@ def coordinator_log(
 ) -> CoordinatorLog:
     """Return what the coordinator's log has of each transactional id, and of some producers all transactions.
 
-    `count` is the number of the topic's partitions in the cluster, if it is known.
+    `count` is the number of the topic's partitions in the cluster; None if unknown.
     """
     notes, result, histories = Notes(), CoordinatorLog(), dict[str, list[_Row]]()
     logs = newest_replicas(disk, TOPIC, notes)
