@@ -42,6 +42,8 @@ from pylogseg.offline.aligned_result import AlignedDifference, AlignedDifference
 from pylogseg.offline.comparing import Difference, Differences, DifferentRange
 from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.partition import PartitionCopy
+from pylogseg.offline.merging.report import ALARM, LOST, MISSING, PIECE, REPLICA
+from pylogseg.offline.reindexing import REBUILT_FILE
 from pylogseg.offline.rescuing.command import QuorumRescue
 from pylogseg.offline.restoring.produced import Produced, ProducedLog
 from pylogseg.offline.result import PartitionResult, Result
@@ -63,6 +65,11 @@ LINES: dict[str, type] = {
     "archive status": NewestPoint,
     "quorum copy": MetadataCopy, "quorum pair": CopyPair, "quorum verdict": QuorumLook, "quorum rescue": QuorumRescue,
     "restored cluster": RestoredCluster,
+}  # fmt: skip
+#: Details of commands on a log directory.
+DETAILS = {
+    "merged replica": REPLICA, "merged piece": PIECE, "missing offsets": MISSING, "merge alarm": ALARM,
+    "lost records": LOST, "rebuilt file": REBUILT_FILE,
 }  # fmt: skip
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Its commands run one after the other, section by section, on directories of their own.
@@ -262,7 +269,7 @@ def with_tables(text: str) -> str:
     """The text of a page with its tables made from the code; those of columns without where each row is from."""
     lines = {name: get_columns(kind) for name, kind in LINES.items()}
     state = {f"state {name}": columns for name, columns in STATE_COLUMNS.items()}
-    declared = TABLES | state | {"lags": LAGS, "stats": STATS} | lines
+    declared = TABLES | state | {"lags": LAGS, "stats": STATS} | lines | DETAILS
     place = {*TABLES["batches"]} & {*TABLES["segments"]} & {*TABLES["indexes"]}
 
     def table(match: re.Match[str]) -> str:

@@ -18,8 +18,8 @@ T = TypeVar("T")
 #: Types, with the names that Arrow has for them; times are UTC in microseconds, in JSON milliseconds since 1970.
 ColumnType = Literal[
     "string", "binary", "bool", "int16", "int32", "int64", "float64", "timestamp", "timestamp[ms]", "list<int32>",
-    "list<int64>", "list<string>", "list<struct>", "struct", "map<string, int64>", "map<string, string>",
-    "map<string, struct>",
+    "list<int64>", "list<list<int64>>", "list<string>", "list<struct>", "struct", "map<string, int64>",
+    "map<string, string>", "map<string, struct>",
 ]  # fmt: skip
 
 _SPARK_TYPES: dict[ColumnType, str] = {
@@ -34,6 +34,7 @@ _SPARK_TYPES: dict[ColumnType, str] = {
     "timestamp[ms]": "timestamp",
     "list<int32>": "array<int>",
     "list<int64>": "array<bigint>",
+    "list<list<int64>>": "array<array<bigint>>",
     "list<string>": "array<string>",
     "list<struct>": "array<{}>",
     "struct": "{}",

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pylogseg.env.beside import open_synced
 from pylogseg.env.environment import Environment
-from pylogseg.env.overlay import OverlayStorage
+from pylogseg.env.overlay import FileChange, OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.columns import TableColumn, line_type, to_row
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
@@ -52,6 +53,17 @@ _TELL_MORE: dict[FileKind, Callable[[bytes, str], Any]] = {
 _BESIDE = (ActionKind.INDEX, ActionKind.ORPHAN, ActionKind.SNAPSHOT, ActionKind.EPOCHS)
 #: A load removes what was being written; the index that it would have replaced is there then.
 _WRITING = ".cleaned"
+
+#: A file beside the log, as a line of ``--json``.
+REBUILT_FILE = (
+    line_type("file"),
+    TableColumn("path", "string", "of the file"),
+    TableColumn(
+        "action", "string", "written or removed", source=lambda file: "removed" if file.after is None else "written"
+    ),
+    TableColumn("before", "int64", "its size; null if there was none", "bytes"),
+    TableColumn("after", "int64", "its size; null if it is removed", "bytes"),
+)
 
 
 @takes_executor
@@ -104,9 +116,7 @@ class _Reindexing:
         after = self._files(self._scratch)
         written = [name for name in sorted(after) if self._differs(name, before)]
         removed = [name for name in sorted(before - after) if self._is_useless(name)]
-        result.rows = [self._row(name, "written") for name in written] + [
-            self._row(name, "removed") for name in removed
-        ]
+        result.rows = [to_row(self._change(name), REBUILT_FILE) for name in [*written, *removed]]
         for name in written:
             self._write(name)
         for name in removed:
@@ -193,9 +203,9 @@ class _Reindexing:
         with open_synced(self._storage, path + _WRITING, path) as file:
             file.append(data)
 
-    def _row(self, name: str, action: str) -> dict[str, Any]:
-        sizes = [
-            storage.stat(self._path(name)).size if storage.exists(self._path(name)) else None
-            for storage in (self._storage, self._scratch)
-        ]
-        return {"type": "file", "path": self._path(name), "action": action, "before": sizes[0], "after": sizes[1]}
+    def _change(self, name: str) -> FileChange:
+        path = self._path(name)
+        before, after = (
+            storage.stat(path).size if storage.exists(path) else None for storage in (self._storage, self._scratch)
+        )
+        return FileChange(path, before, after, None)

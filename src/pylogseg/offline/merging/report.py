@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+from typing import Any, NamedTuple
+
 from pylogseg.disk.lineage.authority import Alarm, Lost, Rule
-from pylogseg.format.columns import to_row
+from pylogseg.format.columns import TableColumn, get_columns, line_type, to_row
 from pylogseg.offline.merging.partition import Plan
+from pylogseg.offline.merging.replica import ReplicaScan
 from pylogseg.offline.result import PartitionResult
-from pylogseg.walker.gaps import offsets_text
+from pylogseg.walker.gaps import Gap, offsets_text
 
 _FEW = 5
 _WHY = {
@@ -18,6 +22,74 @@ _WHY = {
     Rule.LENGTH: "it is the longest of those with the highest leader epoch",
     Rule.ONLY: "there is no other",
 }
+
+
+class _Detail(NamedTuple):
+    plan: Plan
+    replica: int  #: Its number.
+    part: Any  #: The replica as it was read, or something that concerns it.
+
+    @property
+    def side(self) -> ReplicaScan:
+        return self.plan.replicas[self.replica]
+
+    @property
+    def rule(self) -> str | None:
+        """Why its log is the authoritative one; None if it is not."""
+        return self.plan.choice.rule.value if self.replica == self.plan.choice.replica else None
+
+
+_LOG_DIRECTORY = TableColumn("logDirectory", "string", "of the replica", source="side.log_dir")
+_FIRST_OFFSET = TableColumn("firstOffset", "int64", "the first one", source="part.first_offset")
+_NEXT_OFFSET = TableColumn("nextOffset", "int64", "after the last one", source="part.end_offset")
+
+#: Details of a merge, as lines of ``--json``: a replica and its damaged ranges.
+REPLICA = (
+    line_type("replica"),
+    _LOG_DIRECTORY,
+    TableColumn("nodeId", "int32", "its broker", source="part.node_id"),
+    TableColumn("older", "string", "why it does not count as in sync", source="part.is_older"),
+    TableColumn("authoritative", "bool", "its log is the one that counts", source=lambda row: row.rule is not None),
+    TableColumn("rule", "string", "why: named, isr and others; null for the other replicas"),
+    TableColumn("logStart", "int64", "its log start offset", source="part.log_start"),
+    TableColumn("logEnd", "int64", "after its last good batch", source="part.end"),
+    TableColumn("highWatermark", "int64", "that it knew", source="part.replica.high_watermark"),
+    TableColumn(
+        "epochs",
+        "list<list<int64>>",
+        "leader epochs, each with its first offset",
+        source=lambda row: [list(entry) for entry in row.part.epochs],
+    ),
+    TableColumn("damaged", "int32", "damaged ranges, which follow as lines", source=lambda row: len(row.part.gaps)),
+)
+GAP = (line_type("gap"), *get_columns(Gap))
+#: Offsets that come from a replica.
+PIECE = (line_type("piece"), _LOG_DIRECTORY, _FIRST_OFFSET, _NEXT_OFFSET)
+#: Offsets that no replica has.
+MISSING = (
+    line_type("missing"),
+    _FIRST_OFFSET._replace(source=itemgetter(0)),
+    _NEXT_OFFSET._replace(source=itemgetter(1)),
+)
+#: Records that a replica knew as committed, and that are not in the log.
+ALARM = (
+    line_type("alarm"),
+    _LOG_DIRECTORY,
+    _FIRST_OFFSET,
+    TableColumn("highWatermark", "int64", "after the last committed one", source="part.high_watermark"),
+    TableColumn("epoch", "int32", "leader epoch of the first record", source="part.epoch"),
+    TableColumn("otherLogDirectory", "string", "of the authoritative replica", source="plan.chosen.log_dir"),
+    TableColumn("otherEpoch", "int32", "leader epoch of its log there", source="part.log_epoch"),
+)
+#: Records that a replica had, and that no disk has any more.
+LOST = (
+    line_type("lost"),
+    _LOG_DIRECTORY,
+    _FIRST_OFFSET,
+    _NEXT_OFFSET,
+    TableColumn("epoch", "int32", "leader epoch of the records", source="part.epoch"),
+    TableColumn("committed", "bool", "null if unknown", source=lambda row: row.part.is_committed or None),
+)
 
 
 def describe(plan: Plan, name: str, result: PartitionResult) -> None:
@@ -69,51 +141,14 @@ def _difference_text(plan: Plan, number: int) -> str:
 
 
 def _add_rows(plan: Plan, result: PartitionResult) -> None:
+    rows = result.rows
     for number, replica in enumerate(plan.replicas):
-        result.rows.append(
-            {
-                "type": "replica",
-                "logDirectory": replica.log_dir,
-                "nodeId": replica.node_id,
-                "older": replica.is_older,
-                "authoritative": number == plan.choice.replica,
-                "rule": plan.choice.rule.value if number == plan.choice.replica else None,
-                "logStart": replica.log_start,
-                "logEnd": replica.end,
-                "highWatermark": replica.replica.high_watermark,
-                "epochs": [list(entry) for entry in replica.epochs],
-                "damaged": len(replica.gaps),
-            }
-        )
-        result.rows += [{"type": "gap", **to_row(gap)} for gap in replica.gaps]
-    result.rows += [
-        {"type": "piece", "logDirectory": plan.replicas[number].log_dir, "firstOffset": first, "nextOffset": end}
-        for number, first, end in plan.pieces
-    ]
-    result.rows += [{"type": "missing", "firstOffset": first, "nextOffset": end} for first, end in plan.missing]
-    result.rows += [
-        {
-            "type": "alarm",
-            "logDirectory": plan.replicas[alarm.replica].log_dir,
-            "firstOffset": alarm.first_offset,
-            "highWatermark": alarm.high_watermark,
-            "epoch": alarm.epoch,
-            "otherLogDirectory": plan.chosen.log_dir,
-            "otherEpoch": alarm.log_epoch,
-        }
-        for alarm in plan.verdict.alarms
-    ]
-    result.rows += [
-        {
-            "type": "lost",
-            "logDirectory": plan.replicas[lost.replica].log_dir,
-            "firstOffset": lost.first_offset,
-            "nextOffset": lost.end_offset,
-            "epoch": lost.epoch,
-            "committed": lost.is_committed or None,
-        }
-        for lost in plan.verdict.lost
-    ]
+        rows.append(to_row(_Detail(plan, number, replica), REPLICA))
+        rows += [to_row(gap, GAP) for gap in replica.gaps]
+    rows += [to_row(_Detail(plan, piece.replica, piece), PIECE) for piece in plan.pieces]
+    rows += [to_row(offsets, MISSING) for offsets in plan.missing]
+    rows += [to_row(_Detail(plan, alarm.replica, alarm), ALARM) for alarm in plan.verdict.alarms]
+    rows += [to_row(_Detail(plan, lost.replica, lost), LOST) for lost in plan.verdict.lost]
 
 
 def _add_notes(plan: Plan, result: PartitionResult) -> None:

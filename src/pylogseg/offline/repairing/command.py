@@ -6,13 +6,13 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pylogseg.disk.target import Target
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.format.columns import to_row
+from pylogseg.format.columns import TableColumn, get_columns, line_type, to_row
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
@@ -116,8 +116,16 @@ def repair(
     return run(path, shared, work)
 
 
+#: A gap, as a line of ``--json``.
+REPAIRED_GAP = (
+    line_type("gap"),
+    TableColumn("level", "string", "damage or notice", source=lambda gap: "damage" if gap.is_damage else "notice"),
+    *get_columns(Gap),
+)
+
+
 def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
-    result.rows = [_row(result.name, gap) for gap in repairer.gaps]
+    result.rows = [{"partition": result.name, **to_row(gap, REPAIRED_GAP)} for gap in repairer.gaps]
     left = [gap for gap in repairer.gaps if gap not in repairer.healed]
     removed = [action for action in result.report.actions if action.is_damage and action.first_offset is not None]
     lost = [(gap.first_offset, gap.next_offset) for gap in [*left, *repairer.missing]]
@@ -143,11 +151,6 @@ def _count_offsets(ranges: Iterable[tuple[int, int]]) -> int:
         count += max(end - max(first, reached), 0)
         reached = max(reached, end)
     return count
-
-
-def _row(name: str, gap: Gap) -> dict[str, Any]:
-    level = "damage" if gap.is_damage else "notice"
-    return {"type": "gap", "partition": name, "level": level, **to_row(gap)}
 
 
 def _action(gap: Gap) -> Action:
