@@ -25,6 +25,7 @@ from pylogseg.env.file_errors import storage_error
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.reading.logs import logs_of
+from pylogseg.reading.producers import raise_refused
 from pylogseg.reading.seek import end_offset
 from pylogseg.values.internal.producers import producers_of
 
@@ -224,7 +225,7 @@ def test_a_transaction_of_each_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             client.commit_one("app", [("tx", 0)])
     (state,) = (part for part in pylogseg.open_dir(home).select("__transaction_state") if part.size)
     with pylogseg.open_log(home / "tx-0") as log:
-        ((producer, row),) = producers_of(logs_of(pylogseg.open_dir(home / "tx-0"))[0], 99).items()
+        ((producer, row),) = producers_of(logs_of(pylogseg.open_dir(home / "tx-0"))[0], 99, raise_refused).items()
         epoch = row.epoch
         data = pylogseg.encode([(1, None, b"never committed")], base_offset=0, producer_id=producer,
                                producer_epoch=epoch, base_sequence=1, transactional=True)  # fmt: skip

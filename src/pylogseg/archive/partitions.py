@@ -21,7 +21,7 @@ from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name
-from pylogseg.transfer.producers import last_stable, snapshot_at
+from pylogseg.transfer.segment_files import last_stable
 from pylogseg.walker.gaps import offsets_text
 
 #: A broker has written its high watermarks so long after it looked at them, at most.
@@ -275,7 +275,7 @@ class _Making:
     def stable_at(self, end: int) -> int:
         """Return the last stable offset of the log up to an offset."""
         try:
-            return last_stable(snapshot_at(self._plan.copies[0], end), end)
+            return last_stable(self._plan.copies[0].snapshot_at(end), end)
         except PylogsegError as error:
             self.notes.append(f"{self._plan.name}: its open transactions are not known: {error}")
             return end

@@ -33,11 +33,11 @@ from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.names import FileKind
 from pylogseg.log.producers import Producers
 from pylogseg.reading.positions import position_of_offset
+from pylogseg.reading.producers import replay
 from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.reading.state import Throttle
 from pylogseg.transfer.checked import checked_windows
-from pylogseg.transfer.producers import last_stable, producers_at, read_snapshot, replay, snapshot_at
-from pylogseg.transfer.segment_files import MadeIndexes, cut_transactions, epochs_file, snapshot_file
+from pylogseg.transfer.segment_files import MadeIndexes, cut_transactions, epochs_file, last_stable, snapshot_file
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 
@@ -100,9 +100,9 @@ def upload(
     try:
         with opened as view, open(path, "wb") as file:
             writer = UploadWriter(file, job.form)
-            given = read_snapshot(copy, end)
+            given = copy.read_snapshot(end)
             # The log may be cleaned once it was read: then it does not say any more what was in it.
-            producers = None if given is not None else producers_at(copy, first)
+            producers = None if given is not None else copy.producers_at(first)
             made = _Batches(job, plan, segment, writer, first, end, producers)
             with contextlib.closing(writer):
                 made.read(view, advance)
@@ -115,7 +115,7 @@ def upload(
         if producers is not None:
             snapshot = snapshot_file(producers)
         else:
-            snapshot = given if given is not None and reached == end else snapshot_at(copy, reached)
+            snapshot = given if given is not None and reached == end else copy.snapshot_at(reached)
         node = -1 if copy.node_id is None else copy.node_id
         leaders = leaders_within(epochs, first, reached)
         small = {

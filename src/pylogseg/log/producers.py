@@ -10,6 +10,7 @@ from typing import Any
 
 from pylogseg._native._append import Batch
 from pylogseg.errors import FencedError, RequestError
+from pylogseg.format.files.snapshot import ProducerEntry
 from pylogseg.log.producer_snapshots import SnapshotFiles, Snapshots, entry_of, state_of
 from pylogseg.log.producer_state import (
     NOTHING,
@@ -270,8 +271,12 @@ class Producers:
         if log_end_offset == self.map_end_offset:
             self.on_log_start(log_start_offset)
             return
-        self._clear()
         at, entries = self.snapshots.load_latest()
+        self.load(entries, log_start_offset if at is None else at, now_ms)
+
+    def load(self, entries: Iterable[ProducerEntry], offset: int, now_ms: int = 0) -> None:
+        """Begin with the entries of the snapshot at an offset, but for those that were idle for too long."""
+        self._clear()
         for entry in entries:
             state = state_of(entry)
             if not self._is_expired(state, now_ms):
@@ -279,7 +284,7 @@ class Producers:
                 if state.has_open_txn:
                     self._open[state.first_txn_offset] = Txn(state.producer_id, state.first_txn_offset)
         self.snapshots.note_count(len(self.active))
-        self._last_snapshot_offset = self.map_end_offset = log_start_offset if at is None else at
+        self._last_snapshot_offset = self.map_end_offset = offset
 
     def truncate_fully(self, offset: int) -> None:
         """Forget all producers and remove all snapshots; the state ends at `offset`."""

@@ -22,6 +22,7 @@ from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.logs import LogFiles, logs_of
+from pylogseg.reading.producers import leave_out
 from pylogseg.values.internal.producers import ProducerRow, marker_before, producers_of
 from pylogseg.values.internal.transaction_ends import EndPlan, OpenEnd, Place, StateRecord
 from pylogseg.values.internal.transactions import TOPIC
@@ -45,7 +46,7 @@ def transactional_producers(folder: str, *, crc: bool = True) -> list[ProducerRo
 
 def producers_with_transactions(log: LogFiles, *, crc: bool = True) -> list[ProducerRow]:
     """Return what `transactional_producers` does of a log that is open."""
-    rows = producers_of(log, log.log_end_offset, crc=crc).values()
+    rows = producers_of(log, log.log_end_offset, leave_out, crc=crc).values()
     kept = [row for row in rows if row.first_txn_offset >= 0 or row.coordinator_epoch >= 0]
     for row in kept:
         if row.first_txn_offset >= 0 and row.marker is None and row.coordinator_epoch >= 0:

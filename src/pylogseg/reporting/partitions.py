@@ -9,6 +9,7 @@ from typing import Any
 from pylogseg.disk.columns import CODEC
 from pylogseg.disk.disk import Disk, OtherFile, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
+from pylogseg.errors import PylogsegError
 from pylogseg.format.columns import TableColumn, to_row
 from pylogseg.format.escape import printable
 from pylogseg.format.files.txnindex import AbortedTxn
@@ -299,7 +300,11 @@ def producers_at_end(
     elif not is_full and behind > _MOST_BEHIND:
         late = f"{partition.name}: producers and open transactions are those of the snapshot at offset {newest:,}"
         end = newest
-    return sorted(producers_of(log, end).values(), key=lambda p: p.producer_id), late
+    refused = list[PylogsegError]()
+    rows = producers_of(log, end, refused.append).values()
+    if refused:
+        late = f"{partition.name}: producers and open transactions may be older ones: {refused[0]}"
+    return sorted(rows, key=lambda p: p.producer_id), late
 
 
 _PRODUCER = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +10,13 @@ from dataclasses import dataclass
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.lineage.chains import Lineage
 from pylogseg.disk.small_files import SmallFile
+from pylogseg.errors import PylogsegError
 from pylogseg.format.files.checkpoint import EpochEntry
+from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind
+from pylogseg.log.producers import Producers
+from pylogseg.reading.producers import producers_at
+from pylogseg.transfer.segment_files import snapshot_file
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,3 +50,21 @@ class LogHere:
         there = {o.name.offset: o.path for o in part.others if o.name.kind is kind and o.name.is_live}
         there |= {s.base_offset: s.companions[kind] for s in part.segments if kind in s.companions}
         return {offset: path for offset, path in there.items() if offset is not None}
+
+    def producers_at(self, end: int) -> Producers:
+        return producers_at(self.partition.segments, self.snapshots, self.partition.log_start_offset, end)
+
+    def snapshot_at(self, end: int) -> bytes:
+        """Return the snapshot of the producers at an offset: the file there, or one of what the log says."""
+        data = self.read_snapshot(end)
+        return snapshot_file(self.producers_at(end)) if data is None else data
+
+    def read_snapshot(self, end: int) -> bytes | None:
+        """Return the snapshot of an offset, if there is a file of it that can be read."""
+        path = self.snapshots.get(end)
+        if path is not None:
+            with contextlib.suppress(PylogsegError):
+                data = bytes(self.partition.files.read_all(path))
+                parse_snapshot(data, path)
+                return data
+        return None

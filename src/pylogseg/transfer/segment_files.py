@@ -43,6 +43,12 @@ def snapshot_file(producers: Producers) -> bytes:
     return encode_snapshot(map(entry_of, producers.active.values()))
 
 
+def last_stable(snapshot: bytes, end: int) -> int:
+    """Return where the first open transaction of a snapshot begins; else the end."""
+    firsts = [entry.first_txn_offset for entry in parse_snapshot(snapshot, "snapshot") if entry.has_open_txn]
+    return min([end, *firsts])
+
+
 def copy_snapshot(data: bytes, source: str, storage: Storage, target: str) -> CorruptionError | None:
     """Write a snapshot of producers that was read; return why it is left out, if no broker could read it."""
     try:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk
+from pylogseg.errors import PylogsegError
 from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.cluster import clusters_of
 from pylogseg.values.internal.cut_off import CutOff
@@ -127,9 +128,10 @@ def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[s
     for topic in sorted(disk.topics):
         for log in newest_replicas(disk, topic, notes):
             partition = int(log.name.rpartition("-")[2])
-            end = ends.of(topic, partition).end
-            for _, producer in sorted(producers_of(log, end or 0).items()):
+            end, refused = ends.of(topic, partition).end, list[PylogsegError]()
+            for _, producer in sorted(producers_of(log, end or 0, refused.append).items()):
                 yield topic, partition, producer
+            notes.add_damage(*(f"{log.name}: {error}" for error in refused))
 
 
 def producers_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
