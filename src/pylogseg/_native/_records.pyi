@@ -48,6 +48,9 @@ def decode(
     done: int = -1,
     at: int = 0,
 ) -> tuple[int, int, tuple[int, int, int, int, int, int], int, int]: ...
+
+class FileMap: ...
+
 def read_and_decode(
     file: int,
     position: int,
@@ -59,5 +62,6 @@ def read_and_decode(
     output: Output,
     unpacker: Unpacker | None = None,
     arena: Any = None,
+    file_map: FileMap | None = None,
 ) -> tuple[int, int, int, tuple[int, int, int, int, int, int], int, int, int, int]: ...
 def use_wide_copies(wide: bool) -> bool: ...

@@ -12,9 +12,10 @@ from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
+from pylogseg._native.kernels.guard cimport Map, guarded, map_bytes, unmap
 from pylogseg._native.kernels.memory cimport keep_freed
 from pylogseg._native.kernels.places cimport SOURCES, Source, hold, resolve
-from pylogseg._native.kernels.reading cimport Reading, begin_reading, next_batch
+from pylogseg._native.kernels.reading cimport Reading, begin_mapped, begin_reading, keep_batch, next_batch
 from pylogseg._native.kernels.varint cimport read_varint
 
 import numpy as np
@@ -296,9 +297,17 @@ def decode(
     return i, n, tally_of(&tally), status, body.place if walk.p == NULL else walk.source + (walk.p - walk.origin)
 
 
+cdef class FileMap:
+    """Some pages of one open file, mapped by `read_and_decode` of it as it needs them; for one thread at a time."""
+    cdef Map map
+
+    def __dealloc__(self):
+        unmap(&self.map)
+
+
 def read_and_decode(
     int file, int64_t position, memory not None, int64_t piece_bytes, int64_t first_offset, int64_t last_offset,
-    rows not None, Output output not None, Unpacker unpacker=None, uint8_t[::1] arena=None,
+    rows not None, Output output not None, Unpacker unpacker=None, uint8_t[::1] arena=None, FileMap file_map=None,
 ):
     """Read good batches of magic 2 and of one codec from an open file, and decode them, a piece after the other.
 
@@ -327,6 +336,9 @@ def read_and_decode(
         Filled from slot 0 on.
     unpacker, arena : Unpacker, uint8 array
         What decompresses the batches, and memory for that, source 1; None: they are not compressed.
+    file_map : FileMap
+        Of the file, to which nobody writes: batches that are not compressed are decoded from its pages, if that is
+        faster. A page that is gone ends it as a short file does.
 
     Returns
     -------
@@ -344,86 +356,128 @@ def read_and_decode(
         How many of the first slots are filled so: no record there has headers.
     """
     cdef uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
-    cdef header.BatchRow *rows_of = <header.BatchRow *>&raw[0] if raw.shape[0] else NULL
     cdef const uint8_t[::1] readable = memory
-    cdef uint8_t[::1] writable = memory if file >= 0 else None
-    cdef header.BatchRow row
-    cdef int64_t room, most, begin, n = 0, length = 0, size, used = 0, unpacked = 0, plain = 0, null_keys, null_values
-    cdef Py_ssize_t count = 0, before = 0, table = len(rows)
-    cdef int codec = 0 if unpacker is None else unpacker.codec
-    cdef bint is_kept, is_plain
-    cdef const uint8_t *p
-    cdef const uint8_t *body
-    cdef Reading reading
-    cdef record.Columns columns, sized
-    cdef record.Walk walk
-    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0, 0]
+    cdef uint8_t[::1] writable = memory if file >= 0 else None    # checked here: nothing else is written to
     cdef Span source = None, target = None
+    cdef Stretch s
+    cdef const uint8_t *mapped
+    cdef bint is_there = True
     if piece_bytes < 1:
         raise ValueError(f"pieces of {piece_bytes} bytes")
     output.check(0)
-    columns, room = output.columns, output.room
-    sized = columns
-    sized.header_count = NULL
-    if not (readable.shape[0] and table and room):
-        return 0, 0, 0, tally_of(&tally), 0, 0, 0, 0
-    is_plain = columns.key_view != NULL or columns.values.ends != NULL or columns.keys.ends != NULL
-    if codec:
+    memset(&s, 0, sizeof(s))
+    s.tally.lowest_offset, s.tally.highest_offset = HIGHEST_OFFSET, -HIGHEST_OFFSET - 1
+    if not (readable.shape[0] and raw.shape[0] and output.room):
+        return 0, 0, 0, tally_of(&s.tally), 0, 0, 0, 0
+    s.rows, s.table = <header.BatchRow *>&raw[0], len(rows)
+    s.columns, s.room = output.columns, output.room
+    s.first_offset, s.last_offset = first_offset, last_offset
+    if unpacker is not None:
         source, target = Span(readable, True), Span(arena, False)
-    memset(&walk, 0, sizeof(walk))
-    # Written to only if `writable` is the same.
-    begin_reading(&reading, file, position, <uint8_t *>&readable[0], readable.shape[0], piece_bytes)
+        s.codec, s.unpacker, s.source, s.target = unpacker.codec, <void *>unpacker, <void *>source, <void *>target
+        s.arena, s.arena_bytes = target.base, target.total
+    begin_reading(&s.reading, file, position, <uint8_t *>&readable[0], readable.shape[0], piece_bytes)
     with nogil:
-        while count < table:
-            p = next_batch(&reading, &row, &length)
-            if p == NULL or row.attributes & header.CODEC_MASK != codec or row.count < 0:
+        mapped = NULL
+        # Payloads that are not copied would have to be kept: to read them is the cheaper copy.
+        if file_map is not None and s.codec == 0 and s.columns.values.ends != NULL:
+            mapped = map_bytes(&file_map.map, file, position, s.reading.size)
+        if mapped == NULL:
+            decode_batches(&s)
+        else:
+            begin_mapped(&s.reading, mapped)
+            is_there = guarded(&file_map.map, decode_mapped, &s)
+    is_there = is_there and not s.reading.is_short
+    return (s.count, s.before, s.n, tally_of(&s.tally), s.reading.done, s.reading.filled if is_there else -1, s.unpacked,
+            s.plain)
+
+
+cdef struct Stretch:         # of batches that are decoded, and what became of them
+    Reading reading
+    record.Columns columns
+    int64_t room             # slots
+    int64_t n, plain
+    header.BatchRow *rows
+    Py_ssize_t table, count, before
+    int64_t first_offset, last_offset, unpacked
+    record.Tally tally
+    int codec
+    void *unpacker           # objects, if there is a codec
+    void *source
+    void *target
+    uint8_t *arena
+    int64_t arena_bytes
+
+
+cdef void decode_mapped(void *stretch) noexcept nogil:
+    """Decode batches that are not compressed; it may end at any byte that it reads."""
+    decode_batches(<Stretch *>stretch)
+
+
+cdef int decode_batches(Stretch *s) except -1 nogil:
+    """Decode batches one after the other; see `read_and_decode`."""
+    cdef header.BatchRow row
+    cdef int64_t most, begin, length = 0, size, used = 0, null_keys, null_values
+    cdef bint is_kept, is_plain
+    cdef const uint8_t *p
+    cdef const uint8_t *body
+    cdef record.Columns columns = s.columns, sized = s.columns
+    cdef record.Walk walk
+    memset(&walk, 0, sizeof(walk))
+    sized.header_count = NULL
+    is_plain = columns.key_view != NULL or columns.values.ends != NULL or columns.keys.ends != NULL
+    while s.count < s.table:
+        p = next_batch(&s.reading, &row, &length)
+        if p == NULL or row.attributes & header.CODEC_MASK != s.codec or row.count < 0:
+            break
+        if s.before == s.count and row.last_offset < s.first_offset:
+            s.before += 1
+        elif row.count:    # count 0: Kafka ignores any bytes there
+            body, size = p + header.V2_HEADER, length - header.V2_HEADER
+            if s.codec:
+                with gil:
+                    body = (<Unpacker>s.unpacker).unpack(
+                        <Span>s.source, body - s.reading.base, size, <Span>s.target, used, &size)
+                if body == NULL or size > s.arena_bytes - used:
+                    break
+            most = record.room_for(&row, size)
+            if (row.count > most or row.count > s.room - s.n or not has_room(&columns.keys, s.n, size)
+                    or not has_room(&columns.values, s.n, size)):
                 break
-            if before == count and row.last_offset < first_offset:
-                before += 1
-            elif row.count:    # count 0: Kafka ignores any bytes there
-                body, size = p + header.V2_HEADER, length - header.V2_HEADER
-                if codec:
-                    with gil:
-                        body = unpacker.unpack(source, body - reading.base, size, target, used, &size)
-                    if body == NULL or size > target.total - used:
-                        break
-                most = record.room_for(&row, size)
-                if (row.count > most or row.count > room - n or not has_room(&columns.keys, n, size)
-                        or not has_room(&columns.values, n, size)):
-                    break
-                begin, n = n, n + row.count
-                walk.p, walk.end = body, body + size
-                if codec:    # places as those of the arena
-                    walk.origin, walk.source = body, (<int64_t>1 << SOURCE_SHIFT) + used
-                else:
-                    walk.origin = reading.base
-                if is_plain and record.decode_plain(&walk, &row, &columns, begin, row.count):
-                    plain = n
-                    null_keys, null_values = tally.null_keys, tally.null_values
-                    record.tally(&tally, &row, &sized, begin, n)
-                    is_kept = ((columns.keys.ends == NULL and tally.null_keys - null_keys < row.count)
-                               or (columns.values.ends == NULL and tally.null_values - null_values < row.count))
-                elif (record.decode_v2(&walk, &row, <int32_t>(count - before), &columns, begin, row.count) == record.RECORD_OK
-                        and walk.p == walk.end):
-                    is_kept, is_plain = not refer_to_copies(&columns, begin, n), False
-                    record.tally(&tally, &row, &columns, begin, n)
-                else:
-                    n = begin
-                    break
-                if not codec:
-                    reading.is_kept |= is_kept
-                elif is_kept:
-                    if body != target.base + used:
-                        memcpy(target.base + used, body, size)
+            begin, s.n = s.n, s.n + row.count
+            walk.p, walk.end = body, body + size
+            if s.codec:    # places as those of the arena
+                walk.origin, walk.source = body, (<int64_t>1 << SOURCE_SHIFT) + used
+            else:
+                walk.origin = s.reading.base
+            if is_plain and record.decode_plain(&walk, &row, &columns, begin, row.count):
+                s.plain = s.n
+                null_keys, null_values = s.tally.null_keys, s.tally.null_values
+                record.tally(&s.tally, &row, &sized, begin, s.n)
+                is_kept = ((columns.keys.ends == NULL and s.tally.null_keys - null_keys < row.count)
+                           or (columns.values.ends == NULL and s.tally.null_values - null_values < row.count))
+            elif (record.decode_v2(&walk, &row, <int32_t>(s.count - s.before), &columns, begin, row.count) == record.RECORD_OK
+                    and walk.p == walk.end):
+                is_kept, is_plain = not refer_to_copies(&columns, begin, s.n), False
+                record.tally(&s.tally, &row, &columns, begin, s.n)
+            else:
+                s.n = begin
+                break
+            if not s.codec:
+                if is_kept:
+                    keep_batch(&s.reading, p, length)
+            else:
+                s.unpacked += size
+                if is_kept:
+                    if body != s.arena + used:
+                        memcpy(s.arena + used, body, size)
                     used += size
-                if codec:
-                    unpacked += size
-            rows_of[count] = row
-            reading.done += length
-            count += 1
-            if row.last_offset >= last_offset:
-                break
-    return count, before, n, tally_of(&tally), reading.done, -1 if reading.is_short else reading.filled, unpacked, plain
+        s.rows[s.count] = row
+        s.reading.done += length
+        s.count += 1
+        if row.last_offset >= s.last_offset:
+            break
+    return 0
 
 
 cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) noexcept nogil:

@@ -1,7 +1,8 @@
 """Reading files and folders: on local disks by `pread` or, if asked for, by maps; elsewhere through fsspec.
 
 Files that others write are not to be mapped: touching a mapped page that the disk cannot read, or that was cut off,
-kills the process, while `pread` reports the error. Followers truncate sealed segments too.
+kills the process, while `pread` reports the error. Followers truncate sealed segments too. A kernel with a guard may
+map pages of a sealed file (`PositionedFile.file_map`): it ends where a page is gone, and its caller reads.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import stat
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import read_over
 from pylogseg.errors import CorruptionError, RequestError, StorageError
+
+if TYPE_CHECKING:
+    from pylogseg._native._records import FileMap
 
 #: The most that is read of an index, a snapshot, a checkpoint or another small file: an index has 10 MiB unless a
 #: broker is told otherwise, a checkpoint of 100,000 partitions 3 MB.
@@ -198,6 +202,7 @@ class PositionedFile(_Closing):
         with _named(path, "open"):
             self._descriptor = open_descriptor(path, os.O_RDONLY)
         self._closed, self._sealed_size = False, -1
+        self._file_map: FileMap | None = None
         if sealed:
             self._sealed_size = self.size
 
@@ -224,6 +229,14 @@ class PositionedFile(_Closing):
         self._check(position, done, len(memory))
         return done
 
+    def file_map(self) -> FileMap | None:
+        """Return what maps pages of a sealed file, for kernels that get over pages which are gone; else None."""
+        if self._file_map is None and self._sealed_size >= 0:
+            from pylogseg._native._records import FileMap
+
+            self._file_map = FileMap()
+        return self._file_map
+
     def fileno(self) -> int:
         """Return the descriptor, for kernels that read by themselves; only local files have one."""
         return self._descriptor
@@ -241,10 +254,12 @@ class PositionedFile(_Closing):
 
     def drop(self, start: int, end: int) -> None:
         """Release the pages of a range in the page cache."""
+        self._file_map = None  # the system keeps pages that are mapped
         if hasattr(os, "posix_fadvise") and end > start and not self._closed:
             os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
+        self._file_map = None
         if not self._closed:
             self._closed = True
             os.close(self._descriptor)

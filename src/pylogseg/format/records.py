@@ -385,9 +385,10 @@ def read_and_decode(
     rows = np.empty(int(size * per_byte.batches * _MORE) + _LEAST_ROOM, BATCH_DTYPE)
     sources = (memory, b"" if arena is None else arena)
     arrays, besides = scratch.columns(room), scratch.besides(room, unpacked, sources)
+    file_map = None if codec or whole is not None else view.file_map()
     count, before, records, tally, done, filled, unpacked, plain = _records.read_and_decode(
         view.fileno() if whole is None else -1, position, memory, _PIECE_BYTES, first, last, rows,
-        _output(arrays, besides), unpacker, arena,
+        _output(arrays, besides), unpacker, arena, file_map,
     )  # fmt: skip
     counted = Tally(*tally)
     if filled < 0 or count == before or counted.outside or (codec and counted.headers > _most_headers(limit_bytes)):

@@ -1,7 +1,7 @@
 """Batches read from a file one after the other, in pieces that stay in the cache while they are worked on."""
 
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memmove, memset
+from libc.string cimport memcpy, memmove, memset
 
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels.readat cimport read_at
@@ -16,6 +16,7 @@ cdef struct Reading:         # of a file in pieces, or of memory that has all of
     int64_t behind           # how many of them are not in memory any more
     int64_t done             # bytes of the batches so far
     bint is_kept             # whether something refers to bytes in memory
+    uint8_t *kept            # memory for the bytes of a map that something refers to; NULL if they need no copy
     bint is_short            # whether the file ended before
 
 
@@ -27,6 +28,18 @@ cdef inline void begin_reading(
     r.file, r.position, r.piece_bytes, r.size, r.base = file, position, piece_bytes, size, memory
     if file < 0:
         r.filled = size
+
+
+cdef inline void begin_mapped(Reading *r, const uint8_t *bytes) noexcept nogil:
+    """Take a map of the file that has all of the bytes; those of batches that are kept are copied to the memory."""
+    r.file, r.filled, r.kept, r.base = -1, r.size, r.base, <uint8_t *>bytes
+
+
+cdef inline void keep_batch(Reading *r, const uint8_t *batch, int64_t size) noexcept nogil:
+    """Keep the bytes of the batch that is next done: something refers to them."""
+    r.is_kept = True
+    if r.kept != NULL:
+        memcpy(r.kept + r.done, batch, size)
 
 
 cdef inline const uint8_t *next_batch(Reading *r, header.BatchRow *row, int64_t *length) noexcept nogil:
