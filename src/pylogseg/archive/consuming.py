@@ -40,7 +40,7 @@ _SOON = frozenset(
 
 
 class DrillClient:
-    """One connection to a broker that leads all partitions; what it does not answer in time is a StorageError."""
+    """One connection to a broker that leads all partitions; a late answer is a StorageError."""
 
     def __init__(self, address: str, patience_s: float = 60.0) -> None:
         self.address, self._patience_s = address, patience_s

@@ -73,7 +73,7 @@ class ConsumedPartition:
     sha256: dict[str, str] = field(default_factory=dict)
 
     def add(self, isolation: str, digest: RecordDigest) -> None:
-        """Note what an isolation gives."""
+        """Note the result at an isolation level."""
         self.records[isolation], self.sha256[isolation] = digest.records, digest.text()
 
 
@@ -162,7 +162,7 @@ class DrillResult(Outcome):
             yield from ({"type": "partition", "of": broker["broker"], **part} for part in partitions)
 
     def lines(self) -> Iterator[str]:
-        """Yield differences, brokers, what was not checked, then the verdict."""
+        """Yield differences, brokers, omitted checks, then the verdict."""
         notes = as_notes(self.problems), *(as_notes(broker.problems, broker.broker) for broker in self.brokers)
         yield from (f"DIFFERS  {text}" for text in note_lines(chain.from_iterable(notes), ignores_paths=True))
         yield from (f"NOT RUN  {text}" for text in self.not_run)
@@ -210,7 +210,7 @@ def drill(
     jobs: int | None = 1,
     on_bytes: Callable[[int], None] | None = None,
 ) -> DrillResult:
-    """Try a restore: what a broker gives of a restored copy is compared with the point, and with the archive's log.
+    """Try a restore: a broker opens a restored copy, and its records are compared with the point and the archive's log.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def _read_archive(
     jobs: int,
     on_bytes: Callable[[int], None] | None,
 ) -> None:
-    """Read what there has to be from the archive, past any broker."""
+    """Read the expected records directly from the archive, without a broker."""
     load = Workload("pylogseg drill", [parts[each.name].size for each in wanted], on_bytes)
     for archived, (found, error) in zip(
         wanted, Threads(jobs).map(_digest_records, [parts[each.name] for each in wanted], load), strict=True
@@ -366,7 +366,7 @@ def _try_broker(
     name: str,
     **how: Any,
 ) -> None:
-    """Restore a copy, let a broker open it, and compare what it gives."""
+    """Restore a copy, let a broker open it, and compare the consumed records."""
 
     def work(broker: BrokerEvidence, above: str) -> None:
         target, beside = os.path.join(above, "data"), os.path.join(above, "broker")
@@ -391,7 +391,7 @@ def _consumer(
     offsets: Offsets,
     trial: TransactionTrial,
 ) -> Callable[[DrillClient, float], None]:
-    """Return what consumes all from a broker that has started, and compares it."""
+    """Return the function that consumes all records from a started broker, and compares them."""
     broker.transactional_ids, started = len(trial.places), time.monotonic()
 
     def consume(client: DrillClient, start_s: float) -> None:
@@ -410,7 +410,7 @@ def _try_cluster(
     offsets: Offsets,
     how: Mapping[str, Any],
 ) -> None:
-    """Restore a whole cluster, start it by the lines of its steps, and compare what it gives."""
+    """Restore a whole cluster, start it by the printed commands, and compare the consumed records."""
     started = time.monotonic()
     restored = trial.restore(**how)
     broker.restore_s = round(time.monotonic() - started, 3)
@@ -453,7 +453,7 @@ def _note_evidence(
 
 
 def _is_of_data(error: PylogsegError) -> bool:
-    """Check whether an error is about what the archive has: damage, an object that is gone, a broker that ends."""
+    """Check whether an error is about the archive's data: damage, an absent object, a broker that ends."""
     if isinstance(error, StorageError):
         number = error.errno or getattr(error.__cause__, "errno", None)
         return number in (None, errno.ENOENT, errno.ENXIO) or error.operation == START
@@ -477,7 +477,7 @@ def _ours(
 
 
 def _list_recoveries(server: Server) -> Iterator[str]:
-    """Yield what had to be put in order when logs were opened."""
+    """Yield the recoveries that opening the logs needed."""
     for served in server.catalog.partitions():
         for action in served.log().report.actions:
             yield f"{served}: {action.kind.value}: {action.reason}"

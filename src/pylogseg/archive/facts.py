@@ -1,4 +1,4 @@
-"""The facts that a run takes in the place of those that the small files of a disk lost, and a fault for each."""
+"""The replacements for facts that damaged small files of a disk lost, and a fault for each."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def settle_facts(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenClust
 
 
 def _end_in_indexes(part: Partition) -> int:
-    """Return the end that the indexes of the last segment have, and those that have lost their segment."""
+    """Return the log's end by the indexes of the last segment, and by indexes without a segment."""
     orphans = [other for other in part.others if other.name.kind.is_index]
     ends = [end_in_indexes(part.files, o.name.offset or 0, [(o.name.kind, o.path)]) for o in orphans]
     return max([*ends, *map(indexed_end, part.segments[-1:])], default=0)

@@ -54,13 +54,13 @@ _NOT_LOADED = re.compile(r"Failed to load metadata from (\S+) with epoch (\d+)")
 
 
 class StartedKafka(NamedTuple):
-    """A broker that runs; `log` is what it has written so far."""
+    """A running broker; `log` is its output so far."""
 
     address: str
     log: str
 
     def complaints(self, names: list[str]) -> list[str]:
-        """Return what it says of a recovery, or as a warning of some partitions.
+        """Return its lines about a recovery, and its warnings about some partitions.
 
         A broker leads before it is registered, and again after that: what it read only then is not one.
         """

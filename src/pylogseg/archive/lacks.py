@@ -23,7 +23,7 @@ _LACKS = ("missing", "gap", "orphan-lost", PERHAPS_COMPACTED)
 
 
 def look_for_lacks(copy: SeenCopy, seen: SeenCluster, around: Around, how: Look) -> None:
-    """Note in a copy what its disk lacks of it. While a broker runs, a second look has to confirm the first one.
+    """Note in a copy the offsets that its disk lacks. While a broker runs, a second look has to confirm the first one.
 
     `around` has the checkpoints, which many partitions share.
     """

@@ -33,7 +33,7 @@ _POINTS: Headings = {
 
 @dataclass
 class PointsLook(Outcome):
-    """The points of an archive as their own objects tell them, and what is wrong."""
+    """The points of an archive by their own objects, and their faults."""
 
     names: list[PointName]  #: The oldest first.
     heads: list[PointHead] = field(default_factory=list)  #: Of those that can be read.

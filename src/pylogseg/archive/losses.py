@@ -99,7 +99,7 @@ def shortening_fault(now: ArchivedPartition, old: ArchivedPartition, before: Poi
 def rotten_objects(
     store: ObjectStore, partitions: Iterable[ArchivedPartition], seen: SeenCluster
 ) -> tuple[set[str], set[str]]:
-    """Return damaged objects, as `verify` noted them: those on a disk still, and the others."""
+    """Return damaged objects, as `verify` noted them, in two groups: still on a disk, and lost."""
     damaged, again, only_here = damaged_objects(store), set[str](), set[str]()
     for partition in partitions if damaged else ():
         copies = [

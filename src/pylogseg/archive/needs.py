@@ -104,7 +104,7 @@ def _note(uses: dict[int, dict[str, Use]], depth: int, names: Iterable[str], use
 def _read_level(
     store: ObjectStore, needs: Needs, uses: dict[int, dict[str, Use]], depth: int, choice: PartitionChoice
 ) -> None:
-    """Read the lists that are so many levels above those of partitions."""
+    """Read the lists of one level, counted from the lists of partitions."""
     level = uses.pop(depth, {})
     needs.lists.update(map(list_key, level))
     for name, data in zip(level, read_many(store, list(level), list_key), strict=True):

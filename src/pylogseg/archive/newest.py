@@ -32,7 +32,7 @@ class KnownPoints:
     fault: CorruptionError | None = None  #: The note cannot be read.
 
     def damage(self, store: ObjectStore) -> list[CorruptionError]:
-        """Return what is wrong by the note of the last run, or with it."""
+        """Return the damage that the last run's note shows, or the damage of the note."""
         if self.fault is not None:
             return [self.fault]
         if self.lost is None:

@@ -238,7 +238,7 @@ class _Making:
         self.stable: int | None = None  #: At the end of the last one, as far as it is known.
 
     def fill(self, first: int, end: int) -> str | None:
-        """Upload a range of offsets, of each copy what it has; return why that is not all."""
+        """Upload a range of offsets, from each copy the part that it has; return why a part is missing."""
         while first < end:
             why = f"the log ends at offset {first}, and {end} was committed"
             copies = zip(self._plan.copies, self._plan.limits, strict=True)

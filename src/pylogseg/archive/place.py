@@ -16,7 +16,7 @@ from pylogseg.tables.export.notes import NOTES
 
 
 def check_place(store: ObjectStore) -> None:
-    """Refuse what is neither an archive nor empty, or lies in a log directory, where no broker starts beside it."""
+    """Refuse a place that is neither an archive nor empty, or that lies in a log directory."""
     if isinstance(store, FolderStore):
         check_outside(store.root)
     if read_mark(store) is not None:
@@ -34,7 +34,7 @@ def check_place(store: ObjectStore) -> None:
 
 
 def _temporary(name: str) -> str | None:
-    """Return the beginning of an object's name up to what a run made while it wrote; None if no run did."""
+    """Return the name of a temporary object without the run's own part; None if it is no temporary one."""
     if not (name.startswith(".") or "/." in name):
         return None
     parts = name.split("/")
@@ -69,7 +69,7 @@ class Listing:
 
 
 def list_objects(store: ObjectStore) -> Listing:
-    """List the objects of an archive, and remove what ended runs of this machine left unfinished."""
+    """List the objects of an archive, and remove unfinished ones of ended runs of this machine."""
     listing, unfinished = Listing(), set[str]()
     for name, stored in store.list().items():
         if (temporary := _temporary(name)) is not None:

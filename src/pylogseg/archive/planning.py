@@ -174,7 +174,7 @@ def _is_running(copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
 
 
 def _find_agreed_end(past: ArchivedPartition | None, lineage: Lineage) -> int:
-    """Return up to which offset a log is the one that a point has."""
+    """Return the offset up to which a log and the point's log agree."""
     if past is None:
         return 0
     same = divergence(Lineage.of(past.epochs, past.start_offset, past.end_offset), lineage)
@@ -211,7 +211,7 @@ def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | N
 
 
 def _sum_archived_bytes(archived: Sequence[ArchivedSegment], segment: Segment) -> int:
-    """Return the bytes of what was archived of the active segment."""
+    """Return the archived bytes of the active segment."""
     return sum(each.size for each in archived if each.base_offset >= segment.base_offset)
 
 
@@ -311,7 +311,7 @@ def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
 
 
 def _note_saved(plan: PartitionPlan, lacks: Sequence[Lack], begin: int, end: int) -> None:
-    """Say of a range of offsets that the archive alone has what the disk lacks."""
+    """Note a range of offsets that the disk has lost and the archive has."""
     for lack in lacks:
         plan.saved.append(lack)
         offsets = offsets_text(max(begin, lack.first), min(end, lack.end))

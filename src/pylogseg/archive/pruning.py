@@ -157,7 +157,7 @@ def prune(
 
 
 def _manifests_first(name: str) -> tuple[bool, str]:
-    """Without its manifest, a segment is none to readers."""
+    """Readers ignore a segment without a manifest."""
     return not name.endswith(".rsm-manifest"), name
 
 

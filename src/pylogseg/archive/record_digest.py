@@ -15,7 +15,7 @@ _COLUMNS = 11
 
 
 class RecordDigest:
-    """A SHA-256 over those of the columns: the same for logs with the same records at the same offsets.
+    """A SHA-256 over the SHA-256 of each column: equal for logs with the same records at the same offsets.
 
     `first_offset` and `last_offset` are -1 without records.
     """

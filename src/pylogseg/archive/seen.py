@@ -1,4 +1,4 @@
-"""A cluster as its disks show it: log directories, the copies of each partition, and what their files say of them."""
+"""A cluster as its disks show it: log directories, the copies of each partition, and the facts in their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drill's last step: each transactional id commits a transaction on the copy, and what that shows then is compared.
+"""A drill's last step: each transactional id commits a transaction on the copy, and the result is compared.
 
 A transaction that a coordinator has forgotten is committed by the next one of its id in the same partition: that shows
 only when there is a next one. So each id commits a record in every partition that knows its producer.
@@ -43,7 +43,7 @@ class TransactionTrial:
 
     @classmethod
     def read(cls, target: str, wanted: Sequence[Place]) -> TransactionTrial:
-        """Read a log directory; what is open at the end of its logs counts as aborted."""
+        """Read a log directory; open transactions count as aborted."""
         disk, found = open_dir(target), cls()
         current = coordinator_log(disk, CutOff(), ()).current
         if not current:
@@ -65,7 +65,7 @@ class TransactionTrial:
         return found
 
     def problems(self, address: str) -> Iterator[str]:
-        """Let each id commit a transaction, and yield what is not as it has to be."""
+        """Let each id commit a transaction, and yield the problems."""
         client = TransactionClient(address)
         with client:
             for name, places in sorted(self.places.items()):

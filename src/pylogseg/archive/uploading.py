@@ -1,4 +1,4 @@
-"""A range of offsets of a segment as an archived segment: its batches, each checked, and what a broker has beside them.
+"""A range of offsets of a segment as an archived segment: its checked batches, and a broker's files beside them.
 
 The result is a valid segment that begins with the range: a reader of the archive needs no other part of it.
 """
@@ -184,7 +184,7 @@ def _as_before(
 def left_by_killed(
     job: UploadJob, plan: PartitionPlan, there: Mapping[str, int], segment: Segment, first: int, end: int
 ) -> Uploaded | None:
-    """Return a segment that begins there and that a killed run uploaded whole; None without one that fits.
+    """Return a fitting segment from this offset on that a killed run uploaded whole; None without one.
 
     `there` has what is in the folder of the partition in the archive, with sizes.
     """
@@ -262,7 +262,7 @@ class _Batches:
                 break
 
     def _ends_at(self, gap: Gap) -> bool:
-        """Check whether the range ends at a gap; damage before its first batch is none of it."""
+        """Check whether a gap ends the range; damage before its first batch does not belong to it."""
         is_before = self.reached == self._first and gap.next_offset is not None and gap.next_offset <= self._first
         if is_before and gap.is_damage:
             return False
@@ -270,7 +270,7 @@ class _Batches:
         return True
 
     def _take(self, window: Window, advance: Advance) -> bool:
-        """Take what the range has of a window; return whether to go on."""
+        """Take the batches of a window that are in the range; return whether to go on."""
         rows = self._in_order(window.batches)
         begin = int(np.searchsorted(rows.last_offset, self._first))
         stop = begin + int(np.searchsorted(rows.last_offset[begin:], self._end))
@@ -302,7 +302,7 @@ class _Batches:
             self.hole = int(expected[at[0]]), int(rows.base_offset[at[0]])
 
     def _in_order(self, rows: BatchTable) -> BatchTable:
-        """Return the batches up to one that cannot belong here: no checksum covers offsets and epochs."""
+        """Return the batches before the first one that cannot belong here: no checksum covers offsets and epochs."""
         bases, lasts = rows.base_offset, rows.last_offset
         wrong = np.append(False, bases[1:] <= lasts[:-1]) | ((bases < self.reached) & (lasts >= self._first))
         what = "does not follow those before it"
@@ -342,7 +342,7 @@ class _TwoRooms:
 
 
 def _epochs(plan: PartitionPlan, made: _Batches) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs of the log; those of the first batch where no file says any."""
+    """Return the leader epochs of the log; without a file of epochs, the first batch's epoch."""
     return plan.lineage.epochs or (EpochEntry(max(made.first_epoch, 0), made._first),)
 
 

@@ -1,4 +1,5 @@
-"""Check an archive: each object that a point needs is there as the point says, and, if they are read, is what it was.
+"""Check an archive: each object that a point needs is there with the right size and, if it is read, with the right
+hash.
 
 A run notes the objects that it read (`read_notes`): a later one may read only new ones, and reports damage again.
 """
@@ -63,7 +64,7 @@ class ArchiveSummary(VerifySummary):
     read_since_ms: int = -1  #: When the first of these was read; -1 without any.
 
     def lines(self) -> Iterator[str]:
-        """Yield what was checked, read, read before and not checked, then the sums."""
+        """Yield lines about the checks, the objects read now and before, the omitted checks, then the sums."""
         yield "checked: points, and that each object that they need is there, as large as it was"
         if self.objects_read:
             counts = (self.segments, "segment", ""), (self.batches, "batch", "batches"), (self.records, "record", "")
@@ -84,7 +85,7 @@ class ArchiveSummary(VerifySummary):
 
 
 class _Item(NamedTuple):
-    """Objects to read together: those of a segment, or one file."""
+    """Objects to read together: the objects of a segment, or one file."""
 
     segment: Segment | None
     objects: ReadOnce
@@ -136,7 +137,7 @@ def verify_archive(
     on_bytes: Callable[[int], None] | None = None,
     on_size: Callable[[int], None] = lambda size: None,
 ) -> Iterator[Finding]:
-    """Yield findings about an archive: first of its points and the list of its objects, then of what is read of them.
+    """Yield findings about an archive: first from its points and the list of its objects, then from reading objects.
 
     `summary` is complete after the last one; `on_size` gets the bytes that are to be read. RequestError if there is no
     point.
@@ -192,7 +193,7 @@ def _damage_before(found: _Archive, keys: Sequence[str]) -> Iterator[Finding]:
 def _open_archive(
     archive: str, choice: PartitionChoice, storage_options: Mapping[str, Any] | None
 ) -> tuple[_Archive, list[Finding]]:
-    """Read the points of an archive; return what is wrong with them."""
+    """Read the points of an archive; return the findings about them."""
     store = archive_store(archive, storage_options)
     points = known_points(store)
     if not points.names and not points.damage(store):
@@ -226,7 +227,7 @@ def _check_choice(found: _Archive, choice: PartitionChoice) -> None:
 
 
 def _lacks(point: Point, choice: PartitionChoice) -> Iterator[str]:
-    """Yield what the newest point lacks by its own account: that is no damage of the archive."""
+    """Yield the records that the newest point lacks by its own account: that is no damage of the archive."""
     texts = note_lines(lacks_of(point, choice.takes))
     if texts:
         more = f"; and {len(texts) - 1:,} more" if len(texts) > 1 else ""
@@ -358,7 +359,7 @@ def _items(
 
 
 def _check(item: _Item, advance: Advance, level: Any, limit_bytes: int) -> _ItemReport:
-    """Read the objects of an item, and what they are; runs in a thread, or in a task of Spark."""
+    """Read and check the objects of an item; runs in a thread, or in a task of Spark."""
     findings, done, report = [], 0, None
     with item.objects.sum_objects([stored for stored, _ in item.files], advance):
         if item.segment is not None:
@@ -391,7 +392,7 @@ def _findings(part: Partition | None, item: _Item, result: _ItemReport, summary:
 
 
 def _beyond(item: _Item, report: SegmentReport) -> Iterator[Finding]:
-    """Compare the offsets of batches with those that the point says; a cleaned segment may have less."""
+    """Compare the offsets of batches with the point's; a cleaned segment may have fewer."""
     segment = item.segment
     end = None if segment is None else uploaded_end(segment.files, segment.path)
     if segment is None or end is None or not report.batches:

@@ -1,4 +1,4 @@
-"""`write`: upload what an archive lacks of disks, and note the point that it makes."""
+"""`write`: upload the offsets that an archive lacks, and write a point."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def write(
     on_size: Callable[[int], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> ArchiveResult:
-    """Upload what an archive lacks of the disks of a cluster's brokers, running or stopped, and write a point.
+    """Upload the offsets that an archive lacks from the disks of brokers, running or stopped, and write a point.
 
     Segments are uploaded once; of the active one what is below the high watermark. Replicas are one copy. A run that
     was killed anywhere leaves the newest point as it was, and the next run goes on with its uploads.
@@ -319,7 +319,7 @@ class _Archiving:
         return self._upload_items(items)
 
     def _look_again(self) -> None:
-        """Upload what running brokers have noted meanwhile, where the first look was too early for a partition.
+        """Look again at partitions for which the first look was too early: running brokers write checkpoints late.
 
         Records were committed before offsets beyond them, or before a cleaner removed others for them: their broker
         notes it later.
@@ -349,7 +349,7 @@ class _Archiving:
             self._above = self._commits_above_end(None)
 
     def _add_faults(self) -> None:
-        """Say what the point lacks."""
+        """Add a fault for each thing that the point lacks."""
         seen, written, before = self._seen, self._written, self._before
         several = Counter(key[::2] for key in written)
         self._faults += [
@@ -392,7 +392,7 @@ class _Archiving:
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
 
     def _upload_items(self, items: Sequence[PartitionItem]) -> dict[Key, WrittenPartition]:
-        """Upload what partitions lack; the few small files of one that lacks nothing are no work for a worker."""
+        """Upload missing offsets by workers; the driver itself uploads the small files of a complete partition."""
         is_here = isinstance(self._executor, Threads)
         with self._store.scratch() if is_here else contextlib.nullcontext() as scratch:
             times_ms = tuple(name.time_ms for name in self._names)

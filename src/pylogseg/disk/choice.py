@@ -1,4 +1,4 @@
-"""The choice of topics and partitions: what the arguments `topic` and `partition` mean, wherever they are given."""
+"""The choice of topics and partitions: the meaning of the arguments `topic` and `partition` everywhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PartitionChoice(NamedTuple):
     def of(
         cls, topic: str | Sequence[str] | None = None, partition: int | Sequence[int] | None = None
     ) -> PartitionChoice:
-        """Return what the arguments of a caller mean; RequestError for what is no name or number.
+        """Return the choice of a caller's arguments; RequestError for anything but names and numbers.
 
         An empty sequence is refused: it may be what a computation that failed has left, and not a wish for all.
         """
@@ -59,7 +59,7 @@ class PartitionChoice(NamedTuple):
             raise RequestError(f"no partition {', '.join(map(str, missing))} among those selected")
 
     def takes(self, topic: str, number: int) -> bool:
-        """True if a live partition is among the chosen ones, also one that is not there."""
+        """True if the choice takes a live partition, whether the disk has it or not."""
         if not self.has_number(number):
             return False
         return not self.names or any(
@@ -98,7 +98,7 @@ def with_two_meanings(disk: Any, names: Iterable[str]) -> list[str]:
 
 
 def of_topics(disk: _Disk, names: Sequence[str]) -> _Disk:
-    """Return what names select of a disk if one that is a topic's means the topic: no partition of another topic."""
+    """Return the selection of names on a disk; a topic's name means the topic, not a partition of another topic."""
     topics = {partition.topic for partition in disk.partitions}.intersection(names)
     others = [name for name in names if name not in topics]
     named = disk.select(others).partitions if topics and others else ()

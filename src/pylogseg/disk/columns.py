@@ -1,4 +1,4 @@
-"""The columns of the tables of what is on a disk. Arrow, SQL, Spark, JSON and the documents take them from here.
+"""The columns of the tables about a disk. Arrow, SQL, Spark, JSON and the documents take them from here.
 
 Names are those of Kafka's sources where it has one: a batch has a ``maxTimestamp`` (the field of its header), a segment
 a ``largestTimestamp`` and a ``size`` (methods of `LogSegment`), and the offset after the last one is ``nextOffset`` (of

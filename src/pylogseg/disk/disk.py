@@ -155,7 +155,7 @@ def uploaded_end(files: FileSystem, path: str) -> int | None:
 
 
 def _only(files: FileSystem, paths: Iterable[str]) -> FileSystem:
-    """Return a file system with no more than some paths of it, if it would send another process all that it knows."""
+    """Return a file system with only some paths, if pickling it would send its whole listing."""
     only = getattr(files, "only", None)
     return files if only is None else only(paths)
 
@@ -283,9 +283,10 @@ class Disk:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Problems that were skipped, like unreadable log start offsets, so that deleted records show.
+        """Skipped problems, such as an unreadable log start offset (then deleted records are read, too).
 
-        Those of the selected partitions; one that several have is one line. `open_dir` logs them as warnings.
+        Only problems of the selected partitions; equal problems of several are one line. `open_dir` logs them as
+        warnings.
         """
         return tuple(note_lines(self.noted))
 

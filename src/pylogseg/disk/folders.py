@@ -224,7 +224,7 @@ def not_topics_here(names: Sequence[str]) -> str:
 
 
 def _similar(asked: str, topics: Sequence[str]) -> list[str]:
-    """Return topics with similar names: those that begin with the name or contain it, then those spelled alike."""
+    """Return topics with similar names: first names that begin with the name or contain it, then similar spellings."""
     word = asked.strip("*").casefold()
     folded = {topic: topic.casefold() for topic in topics}
     holding = [topic for topic in topics if word and word in folded[topic]]
@@ -241,7 +241,7 @@ def _few(names: Sequence[str], most: int = _MANY) -> str:
 
 
 def nothing_here(path: str, entries: Iterable[Entry], *, is_local: bool) -> RequestError:
-    """Return the error for a folder without a log; that of an archive names the URL that reads it."""
+    """Return the error for a folder without a log; for an archive, it names the URL that reads it."""
     if is_local:
         refuse_archive(path, [entry.name for entry in entries])
     return RequestError(

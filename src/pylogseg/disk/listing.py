@@ -219,7 +219,7 @@ def _refuse_unfinished(files: FileSystem, log_dirs: Iterable[LogDir], named: Ite
 
 
 def open_folder(files: FileSystem, path: str) -> Disk:
-    """Return what `open_dir` finds in one folder of a file system that is open already; errors are the same."""
+    """Do the work of `open_dir` for one folder of an open file system, with the same errors."""
     log_dirs: list[LogDir] = []
     partitions: list[Partition] = []
     loose: list[Segment] = []
@@ -477,7 +477,7 @@ def log_starts(files: FileSystem, log_dir: str, notes: list[Note]) -> dict[tuple
 
 
 def log_start(files: FileSystem, folder: str, notes: list[Note]) -> int:
-    """Return the log start offset of a partition that was named directly, from its log directory, if there is one."""
+    """Return the log start offset of a directly named partition, from its log directory's checkpoint if any."""
     parent, name = files.split(folder)
     parsed = parse_partition_folder(name)
     if parsed is None or parsed.state:

@@ -53,7 +53,7 @@ class Note:
 
 
 def without_paths(text: str, name: str = "") -> str:
-    """Return a text without ids and without paths, or without those of the partition with a name."""
+    """Return a text without ids and paths; with a name, without the paths of that partition."""
 
     def drop_own_path(match: re.Match[str]) -> str:
         is_own = not name or "/" not in match[0] or name in match[0].rstrip(":;,").split("/")

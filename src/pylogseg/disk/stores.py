@@ -78,7 +78,7 @@ class ObjectStore(Protocol):
 def store_of(
     place: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> FolderStore | RemoteStore:
-    """Return the store of a folder or a URL; `storage_options` are fsspec's, and those of a tier do not count."""
+    """Return the store of a folder or a URL; `storage_options` are fsspec's; options of a tier have no effect."""
     text = os.fspath(place)
     storage_options = {name: value for name, value in (storage_options or {}).items() if name != KEYS_OPTION}
     if text.startswith("file://"):
@@ -109,7 +109,7 @@ def read_many(
 
 
 class FolderStore:
-    """A folder; what lies in folders that are links is left alone."""
+    """A folder as a store; linked folders are not followed."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.url = root, str(root)
@@ -200,7 +200,7 @@ class FolderStore:
 
 @contextlib.contextmanager
 def _failing(path: Path, operation: str) -> Iterator[None]:
-    """Raise what the disk says as StorageError, as of any store."""
+    """Turn the disk's errors into StorageError, as for any store."""
     try:
         yield
     except StorageError:
@@ -338,7 +338,7 @@ class RemoteStore:
 
 
 def check_objects(store: ObjectStore, sizes: Mapping[str, int], outcome: str) -> None:
-    """Raise StorageError unless objects are in a store with these sizes; `outcome` says what is left undone."""
+    """Raise StorageError unless objects are in a store with these sizes; `outcome` ends the message."""
     listed: dict[str, Fingerprint] = {}
     if not isinstance(store, FolderStore):
         for folder in dict.fromkeys(name.rpartition("/")[0] for name in sizes):

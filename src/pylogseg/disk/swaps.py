@@ -24,7 +24,7 @@ class Swap(NamedTuple):
     replaced: frozenset[str]  #: Files without a suffix that go.
 
     def name_of(self, name: str) -> FileName | None:
-        """Return what a file is after the load; None if it goes."""
+        """Return a file's name after the load; None if the load deletes it."""
         return None if name in self.replaced else parse_file_name(self.renamed.get(name, name))
 
 
@@ -35,7 +35,7 @@ MOST_LISTINGS = 100
 
 
 def unfinished_swap(names: Iterable[str], end_of: Callable[[str, int], int]) -> Swap:
-    """Return how a load would finish what it finds among the names of a partition's files.
+    """Return the renames by which a load would finish an interrupted replacement of segments.
 
     `end_of` returns the offset after the last record of a `.log.swap` file, by name and base offset.
     """

@@ -105,7 +105,7 @@ class Target:
         return ""
 
     def check(self, storage: Storage, name: str) -> None:
-        """Refuse a folder that is a log directory and not a partition, whatever its name."""
+        """Refuse a folder that is a log directory, even if it is named like a partition."""
         path = storage.join(self.parent, name)
         entries = storage.list_folder(path)
         if is_log_dir_inside(storage, path, entries):

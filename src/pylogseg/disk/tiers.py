@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_tier(url: str, keys: Keys = None, *, storage_options: Mapping[str, Any] | None = None) -> Disk:
-    """List what brokers uploaded to tiered storage, as a log directory that all readers read.
+    """List the uploads of brokers to tiered storage, as a log directory for all readers.
 
     No broker is asked, and nothing is written. Which uploads form the log of a partition, their leader epochs say:
     copies and the records of other branches are left out.

@@ -86,7 +86,7 @@ class LocalAppendFile(SharedDescriptor):
             return position
 
     def _append_failed(self, error: OSError) -> StorageError:
-        """Cut off what a failed append left, if the disk allows it; readers never see it anyway."""
+        """Cut off the bytes of a failed append, if the disk allows it; readers never see them anyway."""
         if isinstance(error, StorageError):  # the file could not be opened
             return error
         reason = error.strerror or str(error)
@@ -122,7 +122,7 @@ class LocalAppendFile(SharedDescriptor):
         return self._while_uncut(search, *more) if _HAS_PREAD else None
 
     def _while_uncut(self, search: Callable[..., _T], *more: Any) -> _T:
-        """Search again if the file was cut meanwhile: what was cut off and written again may be a mix of both."""
+        """Search again if the file was cut meanwhile: the read bytes may mix old and new content."""
         descriptor = self._join()
         if descriptor < 0:
             descriptor = self._borrow()
@@ -146,9 +146,7 @@ class LocalAppendFile(SharedDescriptor):
             self._give_back()
 
     def view(self, position: int, size: int) -> memoryview:
-        """Return a read-only view of up to `size` bytes: into a map of bytes that this process wrote, otherwise into a
-        copy.
-        """
+        """Return a read-only view of up to `size` bytes: into a map of this process's writes, otherwise a copy."""
         if position < self.copied_below:
             return memoryview(self.read(position, size))
         view = self._view
@@ -164,7 +162,7 @@ class LocalAppendFile(SharedDescriptor):
             return self._map_up_to(end)[position:end] if end > position else memoryview(b"")
 
     def _map_up_to(self, end: int) -> memoryview:
-        """Return a map that covers what was published up to `end`; the lock is held."""
+        """Return a map that covers the published bytes up to `end`; the caller holds the lock."""
         if self._view is not None and end <= len(self._view):
             return self._view
         descriptor = self._ensure_open()

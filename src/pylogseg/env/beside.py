@@ -61,7 +61,7 @@ def make_temporary_name(name: str = "") -> str:
 
 
 def is_unfinished(name: str) -> bool:
-    """Check whether a name is one that `make_temporary_name` gives, by whichever process and machine."""
+    """Check whether a name is a temporary one of `make_temporary_name`, of any process and machine."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -75,7 +75,7 @@ def was_left(path: Path) -> bool:
 
 
 def create(path: Path) -> IO[bytes]:
-    """Open a new file; what has the name, also a link that leads elsewhere, is removed and never followed."""
+    """Open a new file; an existing file or link of this name is removed first, and a link is never followed."""
     path.unlink(missing_ok=True)
     return os.fdopen(open_descriptor(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
 
@@ -122,7 +122,7 @@ def _name_new(beside: Path, target: Path) -> None:
 
 
 def flush(folder: Path) -> None:
-    """Bring what was written below a folder to its disk: of that file system only, where the system can tell them.
+    """Sync all writes below a folder to its disk, on Linux only for its file system.
 
     Files that a broker has not flushed yet on its own disks stay as they are.
     """
@@ -142,7 +142,7 @@ def flush(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
-    """Yield a new folder, which goes with all that is still in it; the one that a killed run left goes first."""
+    """Yield a new folder, and remove it with its content at the end; a killed run's folder is removed first."""
     try:
         remove(path)
         _temporary[path] = os.getpid()
@@ -169,7 +169,7 @@ def temporary_folder(prefix: str, above: str | os.PathLike[str] | None = None) -
 
 
 class _Held:
-    """The lock of a folder, by itself, where the system has such locks: it ends with its process, however that ends.
+    """The operating system's lock of a folder: it ends with its process in any case.
 
     No file in the folder marks it, since the caller owns the folder's content.
     """
@@ -204,7 +204,7 @@ def _sweep_temporary(root: Path, prefix: str) -> None:
 
 
 def _drop(path: Path) -> None:
-    """Remove what is temporary as far as it can be removed."""
+    """Remove temporary files; ignore the ones that cannot be removed."""
     with held_back(), contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -248,7 +248,7 @@ def _host() -> str:
 
 
 def is_alive(process: int) -> bool:
-    """Check whether there is such a process; where that cannot be asked, there is."""
+    """Check whether a process runs; True on systems that cannot tell."""
     if os.name != "posix":
         return True
     try:
@@ -315,7 +315,7 @@ class NewFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Make it, or empty the one that a killed run left, and keep it from other runs.
+        """Make the file, or empty a killed run's file, and lock it against other runs.
 
         Raises StorageError if another run is making the same result, or the name belongs to something else: its name
         can be foretold, and in a folder that several users write to somebody may have put a link there.
@@ -342,7 +342,7 @@ class NewFolder:
                 lock.release()
 
     def finish(self, made: str | None = None) -> None:
-        """Give what was made (all of it, or a folder in it) its name; StorageError if that is not free any more."""
+        """Rename the finished file or folder (or a folder in it) to its name; StorageError if the name is taken."""
         storage = self._storage
         if _is_taken(storage, self.path):
             reason = "it was empty or missing before, and now somebody has put files here"
@@ -355,14 +355,14 @@ class NewFolder:
         storage.sync_folder(storage.split(self.path)[0])
 
     def discard(self) -> None:
-        """Remove what is left of it beside its name; nothing if another run makes it."""
+        """Remove the temporary file, unless another run is writing it."""
         if self._is_ours:
             with held_back():
                 self._storage.remove_folder(self.beside)
                 self._forget()
 
     def _forget(self) -> None:
-        """Let the name go: from now on it may be that of another run."""
+        """Release the temporary name: from now on another run may use it."""
         self._is_ours = False
         _temporary.pop(Path(self.beside), None)
 

@@ -94,10 +94,10 @@ def next_data(view: Any, position: int) -> int:
 def read_into(view: Readable, position: int, memory: memoryview) -> Any:
     """Read as many bytes as there is memory for, into that memory if the view supports it.
 
-    Memory that is used again and again stays in the processor's caches, and needs no page faults as a map does; for
-    bytes that are soon turned into others, that is worth a copy; and where `read` copies anyway, as an attribute
-    `is_copied` of a view tells, it saves fresh memory. A view that can has a method `read_into`, which says how many
-    bytes it put there: fewer only where the file ends.
+    Reused memory stays in the processor's caches, and has no page faults as a map has. That is worth a copy for bytes
+    that are decoded at once. If `read` copies anyway (a view then has `is_copied`), reading into memory saves an
+    allocation. A view that supports it has a method `read_into`. It returns the number of bytes, fewer only at the end
+    of the file.
     """
     into = getattr(view, "read_into", None)
     return view.read(position, len(memory)) if into is None else memory[: into(position, memory)]
@@ -361,7 +361,7 @@ class LocalFiles:
             return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
 
     def read_all(self, path: str) -> bytes:
-        """Return a small file, whole; one that is too large to be one is damaged."""
+        """Return the whole content of a small file; a too large one counts as damaged."""
         with _named(path, "read"):
             descriptor = open_descriptor(path, os.O_RDONLY)
             try:

@@ -1,4 +1,4 @@
-"""Ctrl-C: held back where it would be lost, and noted, so that what was lost anyway is no success."""
+"""Ctrl-C: held back where it would be lost. It is noted, so that a command with a lost interrupt does not succeed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def held_back() -> Iterator[None]:
 
 
 def result_of(job: futures.Future[T]) -> T:
-    """Wait for the result of a job; an interrupt comes between two looks, since it would leave the job locked."""
+    """Wait for the result of a job by polling: an interrupt inside a wait would leave the job's lock taken."""
     while True:
         with held_back():
             with suppress(futures.TimeoutError):
@@ -78,7 +78,7 @@ def note_all() -> None:
 
 
 def mark_answered() -> None:
-    """Say that a command has done what the interrupts so far asked for, and goes on or ends well."""
+    """Note that a command has answered the interrupts so far, and goes on or ends well."""
     _unanswered.clear()
 
 

@@ -1,4 +1,4 @@
-"""One folder of a remote file system as a storage that is only read: what was listed, read through a cache."""
+"""One folder of a remote file system as a read-only storage: the listed files, read through a cache."""
 
 from __future__ import annotations
 

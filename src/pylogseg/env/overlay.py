@@ -1,4 +1,4 @@
-"""A storage for dry runs: it reads from the disk, and keeps what is written in memory.
+"""A storage for dry runs: it reads from the disk, and keeps all writes in memory.
 
 Nothing here can write to a disk: files are opened for reading only. Bytes that a file has in common with the disk are
 read from there; appended bytes, and files that are written in place, lie in memory.
@@ -48,7 +48,7 @@ class _Folder:
 
 
 class Under(Protocol):
-    """A storage that lies below: of `pylogseg.env.storage.Storage`, what only reads."""
+    """The storage below an overlay: the reading methods of `pylogseg.env.storage.Storage`."""
 
     def open_log(self, path: str, *, create: bool = True) -> Kept: ...
     def list_folder(self, path: str) -> list[Entry]: ...
@@ -276,7 +276,7 @@ class OverlayStorage:
         return _Folder(path) if entry.is_dir else File(path, entry.size, entry.modified_ms, self._read)
 
     def _writable(self, path: str, operation: str) -> File | _Folder | None:
-        """Return what a path names; refuse a link on the disk, as a real run would."""
+        """Return the file of a path; refuse a link on the disk, as a real run would."""
         node = self._find(path)
         if self._is_local and isinstance(node, File) and node.base is not None and os.path.islink(node.base):
             raise StorageError(path, operation, LINKED)

@@ -205,7 +205,7 @@ class OverlayAppendFile(_Overlaid):
         return None if self._content().on_disk(end) is None else self._descriptor
 
     def by_descriptor(self, search: Callable[..., _T], *more: Any) -> _T | None:
-        """Return what a function finds that gets a descriptor, for `pread`, and the size; None without one."""
+        """Return the result of a function of a descriptor (for `pread`) and the size; None without a descriptor."""
         size = self.size
         opened = self._on_disk(size) if hasattr(os, "pread") else None
         if opened is None:

@@ -56,9 +56,7 @@ def remote_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, st
 
 
 def tag_of(info: Mapping[str, Any]) -> str:
-    """Return the store's mark of an object's content: a digest or a version, new with each change; empty without
-    one.
-    """
+    """Return the store's mark of an object's content: a digest or a version, new with each change, or empty."""
     return next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "content_md5") if info.get(name)), "")
 
 
@@ -112,7 +110,7 @@ class RemoteFiles:
             return _entry(self._system.info(path))
 
     def tag(self, path: str) -> str:
-        """Return what the store has of the content of an object, as it is now; see `tag_of`."""
+        """Return the store's present mark of an object's content; see `tag_of`."""
         self._system.invalidate_cache()
         with self._translate_errors(path, "stat"):
             return tag_of(self._system.info(path))
@@ -159,7 +157,7 @@ class RemoteFiles:
 
 
 def display_path(files: FileSystem, path: str) -> str:
-    """Return a path as people name it: that of a remote file with its scheme."""
+    """Return a path for people: a remote file's with its scheme."""
     return files.real(path) if isinstance(files, RemoteFiles) else path
 
 

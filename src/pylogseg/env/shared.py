@@ -29,7 +29,7 @@ class SharedFolder(NamedTuple):
 
 @contextlib.contextmanager
 def mark_folders(folders: Sequence[SharedFolder]) -> Iterator[list[tuple[SharedFolder, str]]]:
-    """Put a mark into each folder, for `check_marks`; they go at the end, and so do those of killed processes."""
+    """Put a mark into each folder, for `check_marks`; remove them at the end, with the marks of killed processes."""
     with contextlib.ExitStack() as stack:
         yield [(folder, stack.enter_context(_mark_folder(Path(folder.path)))) for folder in folders]
 

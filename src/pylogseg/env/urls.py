@@ -27,7 +27,7 @@ def file_system(
 
 
 def refuse_cluster(path: str | os.PathLike[str], *, is_written: bool = False) -> None:
-    """Raise RequestError for the URL of a running cluster where a folder is needed, as the source or to write to."""
+    """Raise RequestError for the URL of a running cluster in place of a folder, as a source or as a target."""
     text = os.fspath(path)
     if not text.startswith(CLUSTER_SCHEME):
         return
@@ -41,5 +41,5 @@ def refuse_cluster(path: str | os.PathLike[str], *, is_written: bool = False) ->
 
 
 def refuse_map(url: str) -> None:
-    """Refuse to map what lies in a store."""
+    """Refuse to map files of a store."""
     raise RequestError(f"{without_login(url)}: only files of this machine can be mapped: read it without memory_map")

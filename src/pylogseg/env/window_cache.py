@@ -17,7 +17,7 @@ _THREADS, _MOST_AHEAD = 4, 8
 
 
 class Remote(NamedTuple):
-    """A file as it was listed; its name, with the scheme, is unlike that of any other file."""
+    """A file as it was listed; its name, with the scheme, is unique."""
 
     name: str
     size: int

@@ -27,7 +27,7 @@ def in_shell(text: str) -> str:
 
 
 def with_option(text: str, name: str) -> str:
-    """Replace Python's option in an error by that of another interface."""
+    """Replace the name of a Python option in an error's text by its name in the shell or in Spark."""
     return text.replace(RAISE_IT, RAISE_IT.replace("max_decompressed_bytes", name))
 
 

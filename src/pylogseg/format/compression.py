@@ -196,9 +196,7 @@ class _Bodies:
                 yield error
 
     def _at_once(self, rows: npt.NDArray[np.intp], library: WholeLibrary) -> None:
-        """Decompress each payload by one call, with the room that a kernel computed; the remaining payloads
-        carefully.
-        """
+        """Decompress each payload by one call, with the room that a kernel computed; careful readers do the rest."""
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)

@@ -235,9 +235,7 @@ class Cluster:
     def _ask_all(
         self, partitions: Iterable[Key], operation: str, ask: Callable[[set[Key], dict[Key, _T | StorageError]], Any]
     ) -> dict[Key, _T | StorageError]:
-        """Ask until all partitions have answered, or one has no leader for too long; `ask` returns why some are
-        left.
-        """
+        """Ask until all partitions have answered, or one has no leader for too long; `ask` returns the open ones."""
         answers: dict[Key, _T | StorageError] = {}
         left = set(partitions)
         until, pause = time.monotonic() + ELECTION_S, _FIRST_PAUSE_S

@@ -61,9 +61,7 @@ class LoadHooks:
 
 
 class Loader:
-    """One load of a log into a new state; `files` has the names and sizes in the folder, if the caller has listed
-    them.
-    """
+    """One load of a log into a new state; `files` has the names and sizes in the folder, if it was listed."""
 
     def __init__(self, state: LogState, start: Start, hooks: LoadHooks, files: Mapping[str, int] | None = None) -> None:
         self._state, self._keeper = state, hooks.keeper
@@ -151,7 +149,7 @@ class Loader:
         self._storage.remove(action.path)
 
     def _add(self, action: Action, file: AppendFile | None = None) -> None:
-        """Report what is about to be done, after copying the bytes of `file` that it removes."""
+        """Copy the bytes of `file` that an action removes, then report the action before it is done."""
         if self._keeper is not None and file is not None and file.size:
             action = replace(action, kept=self._keeper.keep(action, file))
         self.report.add(action)

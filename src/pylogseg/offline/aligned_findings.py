@@ -19,7 +19,7 @@ _Hashes = npt.NDArray[np.uint64]
 
 
 class AlignmentFindings:
-    """Sorts what has no pair into kinds, and collects the pairs as runs of offsets."""
+    """Sorts records without a pair into kinds, and collects the pairs as runs of offsets."""
 
     def __init__(self, row: AlignedDifference, most: int, window: int) -> None:
         self._row, self._window = row, window
@@ -72,7 +72,7 @@ class AlignmentFindings:
         self._behind = _Collected(self._most)
 
     def _resolve(self, left: tuple[Any, Any], hashes: _Hashes) -> None:
-        """Find the kinds of records without a pair; those that another step may bring a pair for stay."""
+        """Find the kinds of records without a pair; a record that may get a pair in a later step waits."""
         old_b = len(self._singles[1])
         if any(map(len, (*left, *self._singles))):
             singles = [np.concatenate(both) for both in zip(self._singles, left, strict=True)]
@@ -214,7 +214,7 @@ class _Collected:
         self._ends[key] = int(places[0][-1]), int(places[1][-1]), index
 
     def take_in(self, other: _Collected) -> None:
-        """Add what another one has."""
+        """Add the findings of another object."""
         if other.total:
             self.counts += other.counts
             self.ranges += other.ranges

@@ -117,7 +117,7 @@ def _same_beginning(a: Any, b: Any) -> int:
 
 
 def _pair_windows(a: Stream, b: Stream, pairs: tuple[Numbers, Numbers], is_all: bool, is_weak: bool) -> Step:
-    """Pass what lies up to the last pair, or all if there is no more to read."""
+    """Pass on records up to the last pair; all records at the end of both sides."""
     in_a, in_b = pairs
     whole, end = in_a, (len(a.rows), len(b.rows))
     if not is_all and not is_weak:  # what lies behind the last pair may be paired with records that are still to come
@@ -143,7 +143,7 @@ def _pass(a: Stream, b: Stream, is_a: bool, offset: int) -> Iterator[Step]:
 
 
 def _search(a: Stream, b: Stream, least: int) -> tuple[tuple[bool, int] | None, int]:
-    """Read both sides ahead until one has what the other has in its window.
+    """Read both sides ahead until one has a record of the other's window.
 
     Return that side and its offset, None if there is no better place; and how many records were read.
     """

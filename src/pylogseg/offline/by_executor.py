@@ -96,7 +96,7 @@ def _put_in_place(
     todo: list[str],
     overwrite: bool,
 ) -> list[PartitionResult]:
-    """Rewrite partitions, and put those that did not fail in place, with notes."""
+    """Rewrite partitions, and put the successful ones in place, with notes."""
     staging = Staging(out)
     try:
         staging.begin()
@@ -179,7 +179,7 @@ def note_of(folder: str, how: str) -> dict[str, Any]:
 
 
 def is_made_of(asked: tuple[str, dict[str, Any], str], advance: Advance) -> bool:
-    """Check whether a folder, with its note and a command, would give what an earlier run made."""
+    """Check whether an earlier run of the same command made its result from the same folder."""
     folder, note, how = asked
     (part,) = open_dir(folder).partitions
     marks = note.get("files")

@@ -478,7 +478,7 @@ class Side:
         self.records, self.end_offset = 0, 0
 
     def fill(self) -> bool:
-        """Have records, unless the log is at its end."""
+        """Read the next records if none are left in memory."""
         while self._columns is None and (given := next(self._given, None)) is not None:
             columns = in_ascending_order(given, self.end_offset)
             if len(columns):
@@ -492,7 +492,7 @@ class Side:
         return self.end_offset - 1
 
     def take(self, limit: int) -> RecordColumns | None:
-        """The records up to an offset; None if there is none."""
+        """Take the records up to an offset; None without any."""
         columns = self._columns
         if columns is None:
             return None
@@ -510,7 +510,7 @@ def in_ascending_order(columns: RecordColumns, least: int) -> RecordColumns:
 
 
 class _Ranges:
-    """Collects what differs into a `Difference`."""
+    """Collects differences into a `Difference`."""
 
     def __init__(self, found: Difference, most: int) -> None:
         self._found, self._most = found, most

@@ -146,7 +146,7 @@ class Renames:
         return next((other + dash + number for rule in self._rules if (other := _put(topic, *rule)) is not None), name)
 
     def undone(self, disk: Disk) -> Disk:
-        """Return B with the names of A; without topics that no rule names."""
+        """Return disk B with its mirrored topics renamed as on A, without topics that no rule covers."""
         if not self._rules:
             return disk
 
@@ -172,7 +172,7 @@ def _put(name: str, rule: str, other: str) -> str | None:
 
 
 def _chosen(a: Disk, b: Disk, choice: PartitionChoice) -> list[Disk]:
-    """Return what names and numbers select on both sides; RequestError for a name that is on neither."""
+    """Return the partitions of both sides that names and numbers select; RequestError for a name on neither side."""
     if choice.is_all:
         return [a, b]
     places = [(p.topic, p.partition) for disk in (a, b) for p in disk.partitions]

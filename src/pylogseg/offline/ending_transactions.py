@@ -113,7 +113,7 @@ def _append(
 
 
 def _remove_stray_snapshots(storage: Storage, folder: str) -> None:
-    """Remove a snapshot where the log ended before: a broker needs those of its segments, and the last one."""
+    """Remove a snapshot where the log ended before: a broker needs the snapshots of its segments, and the last one."""
     names = [(parse_file_name(entry.name), entry.name) for entry in storage.list_folder(folder) if not entry.is_dir]
     bases = {name.offset for name, _ in names if name.kind is FileKind.LOG}
     snapshots = sorted((name.offset or 0, text) for name, text in names if name.kind is FileKind.PRODUCER_SNAPSHOT)

@@ -1,6 +1,4 @@
-"""Gaps that a log had before an offline command changed it. The result names them, since the command may remove their
-signs.
-"""
+"""Gaps that a log had before an offline command changed it. The command may remove their signs."""
 
 from __future__ import annotations
 

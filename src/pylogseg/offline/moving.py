@@ -118,7 +118,7 @@ def move(
 
 
 def check_log_dir(storage: Storage, path: str) -> None:
-    """Refuse to put partitions into what is neither a log directory nor an empty folder."""
+    """Refuse a target that is neither a log directory nor an empty folder."""
     if not storage.exists(path) or not storage.stat(path).is_dir:
         raise RequestError(f"{path}: there is no such folder")
     entries = [
@@ -154,7 +154,7 @@ def _owner(storage: Storage, log_dir: str) -> tuple[str | None, int | None] | No
 
 
 def _chosen(place: Target, there: Sequence[str], choice: PartitionChoice) -> tuple[list[str], list[str]]:
-    """Folders to move, and those that were asked for by a name, but lie in the target."""
+    """Return the folders to move, and the named ones that lie in the target already."""
     every = Target(place.parent, tuple({*place.names, *there}), None, True).chosen(choice)
     own = set(place.names)
     return [name for name in every if name in own], [n for n in every if n not in own and _is_named(n, choice.names)]
@@ -399,7 +399,7 @@ class _Move:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        """Remove what is left of a partition that is in the target."""
+        """Remove the rest of a partition that is in the target."""
         note_entries(self._storage, self._source, {name: {}})
         self._storage.remove_folder(self._pending(self._source, name))
 
@@ -418,7 +418,7 @@ class _Move:
         return self._storage.exists(self._marker(log_dir))
 
     def _match_markers(self) -> None:
-        """A marker vouches for all partitions of its directory: not for those that come from one without."""
+        """Remove the target's marker, which vouches for all partitions, if some come from a directory without one."""
         storage = self._storage
         if not self._is_marked(self._source) and self._is_marked(self._target):
             storage.remove(self._marker(self._target))

@@ -1,4 +1,4 @@
-"""Note in a partition's folder what a command cuts out on purpose, so that `verify` does not take it for damage."""
+"""Note deliberate cuts in a partition's folder, so that `verify` does not take them for damage."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class OfflinePartition:
         mend: Callable[[], None] | None = None,
         as_broker: bool = False,
     ) -> Log:
-        """Open the log, as a broker does when it starts: what was not closed cleanly is recovered first.
+        """Open the log as a starting broker does: after an unclean stop it is recovered first.
 
         `clean` and `recovery_point` replace what the log directory knows. The keeper gets what has to be cut off;
         without one, a KeepError refuses to lose anything: that is the business of ``repair`` and ``recover``. The high
@@ -129,7 +129,7 @@ class OfflinePartition:
             raise KeepError(self.folder, "open the log", reason)
 
     def _choose_high_watermark(self, log: Log, as_broker: bool) -> None:
-        """Choose one that no checkpoint says: of the only replica all is committed; a broker begins at the start."""
+        """Choose a high watermark that no checkpoint has: the log end; as a broker, 0 if there are other replicas."""
         is_alone = len(self.result.replicas) == 1 and self.settings.node_id in (None, *self.result.replicas)
         log.update_high_watermark(0 if as_broker and not is_alone else log.log_end_offset)
         if self.directory is None:
@@ -170,7 +170,7 @@ class OfflinePartition:
             self.result.doubts.append(f"{file.problem}: a broker takes the log directory offline; remove it")
 
     def close(self) -> None:
-        """Close the log in order, and remove what waits for its removal; done by the frame."""
+        """Close the log in order, and delete files that await deletion; the frame calls it."""
         if self.log is not None:
             self.log.flush()
             self.log.close()
@@ -207,7 +207,7 @@ class OfflinePartition:
         return True
 
     def _live_files(self) -> dict[str, int]:
-        """Segments, and what was about to replace some, with their sizes."""
+        """Segments and their unfinished replacements, with sizes."""
         entries = self.storage.list_folder(self.folder)
         return {entry.name: entry.size for entry in entries if entry.name.endswith((".log", SWAP))}
 
@@ -234,7 +234,7 @@ class OfflinePartition:
 
 
 def keeper_of(path: str, keep: str | None, options: Options) -> Keeper:
-    """Return what copies to a folder all that a command removes; RequestError if a broker would read the folder."""
+    """Return the function that copies all removed bytes to a folder; RequestError if a broker would read the folder."""
     if keep is None:
         return _NoCopies()
     for place in Target.find_all(options.storage, path):

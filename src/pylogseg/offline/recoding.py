@@ -33,7 +33,7 @@ def recode(
     max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     **options: Unpack[OptionKeywords],
 ) -> Result:
-    """Write batches with another codec or level, or as magic 2; records, offsets and timestamps stay what they are.
+    """Write batches with another codec or level, or as magic 2; records, offsets and timestamps do not change.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ class Recoding:
         return fate, records, merged
 
     def _to_rewrite(self, rows: BatchTable, path: str) -> Mask:
-        """The batches that are to be rewritten, whatever stands beside them."""
+        """The batches to rewrite, independent of their neighbours."""
         data = ~rows.is_control & (rows.count != 0)
         to_rewrite: Mask = data & (rows.magic < 2) & self.to_magic_2
         if self.codec is not None:

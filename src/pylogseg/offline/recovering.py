@@ -1,4 +1,4 @@
-"""`recover`: recover logs like the start and the clean shutdown of a broker, whatever is lost by that."""
+"""`recover`: recover logs like the start and the clean shutdown of a broker, with the same losses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _INSIDE = ("orphan-lost", PERHAPS_COMPACTED)
 def recover(
     path: str | os.PathLike[str], *, full: bool = False, keep: str | None = None, **options: Unpack[OptionKeywords]
 ) -> Result:
-    """Recover logs after a crash as a broker does when it starts, and close them as one that is stopped.
+    """Recover logs after a crash as a starting broker does, and close them as a clean shutdown does.
 
     The command removes what a broker would cut off or remove, and the result's reports name it.
 

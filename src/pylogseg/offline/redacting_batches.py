@@ -194,7 +194,7 @@ class Redaction:
         return assemble(window, fate, columns.take(~gone & anew[columns.batch]), new, path, self.levels)
 
     def _fates(self, rows: BatchTable, columns: RecordColumns, gone: Mask, blanked: Mask) -> tuple[Mask, Mask]:
-        """Return masks of the batches that change, and of those that go."""
+        """Return masks of the changed batches, and of the removed ones."""
         hit = np.bincount(columns.batch[gone | blanked], minlength=len(rows)) > 0
         left = np.bincount(columns.batch[~gone], minlength=len(rows))
         needed = (rows.producer_id >= 0) | (rows.next_offset == self.log_end)

@@ -136,7 +136,7 @@ class _Reindexing:
         return {name for name in names if (of := parse_file_name(name)).kind in self._asked and of.is_live}
 
     def _is_kept(self, name: str) -> bool:
-        """Check whether a file tells more than the log, so that what is made is built upon it."""
+        """Check whether a file has facts that the log lacks, so that the new file starts from it."""
         parse = _TELL_MORE.get(parse_file_name(name).kind)
         if parse is None or self._is_named:
             return False
@@ -147,7 +147,7 @@ class _Reindexing:
         return True
 
     def _remove_leftovers(self) -> None:
-        """Remove what an earlier run was writing when it was killed; where a log is beside it, it is the cleaner's."""
+        """Remove a killed run's unfinished files; one beside a `.log` of the same suffix belongs to the cleaner."""
         names = {entry.name for entry in self._storage.list_folder(self._folder)}
         for name in sorted(names):
             of = parse_file_name(name)
@@ -156,7 +156,7 @@ class _Reindexing:
                 self._storage.remove(self._path(name))
 
     def _recover(self) -> LoadReport:
-        """Read the whole log, and write what belongs beside it into the scratch storage."""
+        """Read the whole log, and write the files beside it into the scratch storage."""
         part, report = self._part, LoadReport()
         log = Log.open(
             Environment(self._scratch, part.clock, CollectingScheduler()),

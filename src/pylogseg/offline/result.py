@@ -196,7 +196,7 @@ class PartitionResult:
         self.state, self.reason, self.error = "failed", str(error), error
 
     def absorb(self, other: PartitionResult) -> None:
-        """Add what was noted of the partition elsewhere."""
+        """Add notes about the partition from elsewhere."""
         self.notes += other.notes
         self.doubts += other.doubts
         self.rows += other.rows
@@ -231,7 +231,7 @@ class PartitionResult:
                 yield from first.lines(len(others), dry_run=dry_run)
 
     def details(self) -> Iterator[str]:
-        """Yield what was put in order, notes and doubts."""
+        """Yield changes, notes and doubts."""
         if done := done_text(self.report.actions):
             yield f"recovered, as a starting broker does: {done}"
         yield from (str(action) for action in self.report.actions if action.bytes_gone and not action.is_damage)
@@ -425,14 +425,14 @@ _NO_ROOM = [os.strerror(number) for number in (errno.ENOSPC, getattr(errno, "EDQ
 
 
 def done_text(actions: Iterable[Action]) -> str:
-    """Return what a recovery did: ``7 leftovers removed, 1 index rebuilt``."""
+    """Return the actions of a recovery as text: ``7 leftovers removed, 1 index rebuilt``."""
     counts = Counter(action.kind.value for action in actions)
     plural = {kind: r"\1" if count > 1 else "" for kind, count in counts.items()}
     return ", ".join(f"{count:,} {_ENDING.sub(plural[kind], _DONE[kind])}" for kind, count in counts.items())
 
 
 def _join(lines: Iterable[str], result: Result, verbose: bool) -> Iterable[str]:
-    """Return lines; without `verbose`, those that say the same of several partitions as one."""
+    """Return lines; without `verbose`, equal lines of several partitions as one."""
     return lines if verbose else joined_lines(lines, {part_result.name.rpartition("-")[0] for part_result in result})
 
 

@@ -442,7 +442,7 @@ def reason_to_skip(place: Target, name: str, takes: Collection[str] = ()) -> str
 
 
 def remedy_of_disk(error: StorageError, kept: str = "completed work is kept") -> str:
-    """Return what to do about an error of the disk; `kept` says what another run finds done."""
+    """Return the remedy for an error of the disk; `kept` names the work that another run need not repeat."""
     if os.path.islink(error.path):
         target = os.path.realpath(error.path)
         if not os.path.exists(target):

@@ -192,14 +192,12 @@ def of_range(part: Range) -> Any:
 
 
 def guarantee_of(parts: Sequence[Range]) -> Any:
-    """Return what is true of all records of ranges that follow one another in a log."""
+    """Return an expression that holds for all records of consecutive ranges of a log."""
     return of_range(parts[0]._replace(end_offset=max(parts[0].first_offset + 1, parts[-1].end_offset)))
 
 
 def up_to(timestamp_ms: int, column: str = "timestamp") -> Any:
-    """Return the expression that holds for a column of times up to a latest one; times that the column cannot hold are
-    null.
-    """
+    """Return the expression for times up to a latest one; a time that the column cannot hold is null."""
     if timestamp_ms > arrow.MOST_MS:
         return pc.scalar(True)
     time = pc.field(column)
@@ -207,7 +205,7 @@ def up_to(timestamp_ms: int, column: str = "timestamp") -> Any:
 
 
 def known_of(log: LogFiles) -> Any:
-    """Return what is true of all records of a log; nothing, of one without a segment."""
+    """Return an expression that holds for all records of a log; just True without a segment."""
     return of_log(log.segments[0].topic, log.segments[0].partition) if log.segments else pc.scalar(True)
 
 

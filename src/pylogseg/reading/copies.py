@@ -1,4 +1,4 @@
-"""Batches of a log from whoever has them intact: where a segment is damaged, copies of its offsets are asked.
+"""Batches of a log from any intact copy: for a damaged segment, other copies of its offsets are read.
 
 Uploads of a tier overlap, and a disk has what was uploaded of it. As far as leader epochs show that both are of one
 log, they have the same batches.
@@ -81,7 +81,7 @@ class LogCopies:
             self._sources = sorted([*self._sources, *others], key=lambda source: source.first_offset)
 
     def batches(self, segment: Segment) -> Iterator[Good | Damage]:
-        """Yield the good batches of a segment in order, with those of copies where it is damaged."""
+        """Yield the good batches of a segment in order; at damage, batches of copies."""
         own = _of_segment(segment)
         for item in self._walk_source(own, segment.base_offset, own.end_offset, is_whole=True):
             if isinstance(item, Good):
@@ -115,7 +115,7 @@ class LogCopies:
             yield item
 
     def _fill_range(self, first: int, end: int, sources: Sequence[_Source]) -> Iterator[tuple[str, Good | NotCopied]]:
-        """Yield the good batches of a range, each from the first of the sources that has it, and what is lost."""
+        """Yield the good batches of a range, each from the first source that has it, and the lost offsets."""
         for number, source in enumerate(sources):
             low, high = max(first, source.first_offset), min(end, source.end_offset)
             if low >= high:

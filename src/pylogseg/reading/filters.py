@@ -18,7 +18,7 @@ ColumnChoice = Sequence[str] | Mapping[str, Any] | None
 
 
 def check_filter(filter: Any, schema: pa.Schema) -> None:
-    """Raise RequestError for what is no boolean expression on the columns of a schema."""
+    """Raise RequestError for anything but a boolean expression on the columns of a schema."""
     if not isinstance(filter, pc.Expression):
         raise RequestError(f"a filter is an expression like pyarrow.compute.field('offset') >= 5, not {filter!r}")
     try:
@@ -55,9 +55,7 @@ def fields_of(expressions: Iterable[Any], names: Sequence[str]) -> list[str]:
 
 
 class Projection:
-    """Which rows and columns of a table are wanted; RequestError for a column that does not exist, and for a value that
-    is no filter.
-    """
+    """The wanted rows and columns of a table; RequestError for an unknown column, and for a value that is no filter."""
 
     def __init__(self, schema: pa.Schema, columns: ColumnChoice = None, filter: Any = None) -> None:
         if filter is not None:

@@ -1,4 +1,4 @@
-"""Rows of records by the headers of their batches alone: what a batch says once, for as many records as it declares."""
+"""Rows of records from batch headers alone: a batch's values, repeated for each record that it declares."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _chunks(rows: BatchTable, segment: Segment) -> Iterator[Chunk]:
 
 
 def _rows_of(segment: Segment, first_offset: int, end_offset: int) -> BatchTable | None:
-    """The batches of a range, if all are plain ones that lie wholly in it."""
+    """The batches of a range, if all are plain and lie wholly in it."""
     try:
         opened = segment.open()
     except StorageError:
@@ -121,7 +121,7 @@ def _rows_of(segment: Segment, first_offset: int, end_offset: int) -> BatchTable
 
 
 def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> BatchTable | None:
-    """Return the batches of a segment from the one on that ends at or after an offset, up to one that ends a range.
+    """Return the batches of a segment from an offset on, up to the batch that ends a range.
 
     Only headers are read. None, if there is anything but batches of magic 2 in order, or the file is not a local one;
     if the range is open (`OPEN_END`), also for what follows the last batch in the file.
@@ -187,7 +187,7 @@ def _has_append_time(view: FileView, position: int) -> bool:
 
 
 def tells_headers(view: FileView) -> bool:
-    """Check whether headers can be had without what lies between them: of a file of this machine."""
+    """Check whether headers can be read without the bytes between them: only in local files."""
     return hasattr(view, "fileno") or hasattr(view, "whole")
 
 

@@ -1,4 +1,4 @@
-"""Read the last record of each key: what compaction would keep, without a change to the log.
+"""Read the last record of each key, as compaction would keep it, without a change to the log.
 
 The log is read twice. The first pass stores the last offset of each key in a map of bounded memory; the second returns
 the records at these offsets, and decompresses only batches that have one. If the map gets full it continues with half

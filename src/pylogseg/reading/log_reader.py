@@ -95,7 +95,7 @@ class LogReader:
 
     @property
     def size(self) -> int:
-        """Bytes of the segments, or about those of the part of one."""
+        """Bytes of the segments; for a part of one, an estimate."""
         return self.part_bytes if self.part_bytes is not None else sum(segment.size for segment in self.log.segments)
 
     def apart(self, on_bytes: Callable[[int], None] | None = None) -> LogReader:
@@ -117,7 +117,7 @@ class LogReader:
         return [part for piece in asked for part in self._of(piece, target_bytes)]
 
     def _of(self, piece: UncutRange, target_bytes: int | None) -> Iterator[LogReader]:
-        """Yield the readers of what is read of a segment."""
+        """Yield readers for the parts of a segment."""
         whole = replace(self.apart(), log=self.log._replace(segments=[piece.segment]))
         if target_bytes is None or piece.segment.size <= target_bytes:
             yield whole
@@ -151,6 +151,6 @@ class LogReader:
 
 
 def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:
-    """Yield what readers read, for one that looks at the beginning: gaps are not noted, nor the bytes counted."""
+    """Yield chunks for a look at the beginning of logs: gaps are not noted, and bytes are not counted."""
     for reader in readers:
         yield from reader.apart().chunks()

@@ -97,7 +97,7 @@ def check_once(partitions: Iterable[Partition]) -> None:
 
 
 def logs_of(disk: Disk, *, from_log_start: bool = True, with_ends: bool = False) -> list[LogFiles]:
-    """Return single files and what `partitions_of` selects, as logs; StorageError if none can be listed.
+    """Return single files and the partitions of `partitions_of` as logs; StorageError if none can be listed.
 
     With ends, these are noted that the checkpoints have.
     """

@@ -1,4 +1,4 @@
-"""Compare a segment with how an earlier run saw it: by what it has, never by size and time alone."""
+"""Compare a segment with its state in an earlier run: by its content, never by size and time alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_OFFSET = 2**63 - 1
 
 
 def mark_of(segment: Segment) -> list[Any]:
-    """Return what tells one state of a segment from another; take it before the records are read.
+    """Return a mark of the state of a segment; take it before the records are read.
 
     A cleaner and `redact` write files anew and keep their time. A store sets the time itself, also when the same bytes
     come again, and has a tag of what they are.

@@ -131,7 +131,7 @@ class OnePass:
         return again._replace(ending=window.ending) if again.position == window.position else again
 
     def _up_to_last(self, found: Scan) -> Scan:
-        """Leave out batches behind the one that has the last offset: the reading ends with it."""
+        """Drop batches behind the batch with the last offset: the reading ends with it."""
         rows = found.batches
         if not len(rows) or rows.summary().highest_base_offset <= self._last:
             return found
@@ -314,7 +314,7 @@ class PartitionReader:
         return gaps
 
     def _note_what_hides_an_end(self, segment: Segment) -> None:
-        """Report what behind an open transaction could not be read: its end may lie there."""
+        """Report unreadable ranges behind an open transaction: its end may lie there."""
         for later in self._segments:
             error = (self._unopened or {}).get(later.base_offset)
             if later.base_offset > segment.base_offset and error is not None:

@@ -32,7 +32,7 @@ class Replaced(PartsOfFiles):
 
 
 def open_unless_removed(segment: Segment, *, or_log: bool = False) -> FileView | None:
-    """Open what there is of a segment that was listed; None if a broker removed it, with all its offsets.
+    """Open a listed segment, or its replacement; None if a broker removed it with all its offsets.
 
     If no segment is left in its folder, that is a StorageError, or None with `or_log`.
     """
@@ -82,7 +82,7 @@ def _list_bases(segment: Segment, or_log: bool) -> tuple[list[int], bool]:
 
 
 def _of_listing(segment: Segment, view: FileView) -> FileView:
-    """Leave out what the cleaner merged into a file since its folder was listed: the next segment is gone then."""
+    """Drop records that the cleaner merged into a file after the listing (then the next segment is gone)."""
     if segment.next_base is None or not isinstance(segment.files, LocalFiles) or has_next(segment):
         return view
     end, is_found = _find_batch(segment, view, segment.next_base)
@@ -90,7 +90,7 @@ def _of_listing(segment: Segment, view: FileView) -> FileView:
 
 
 def _elsewhere(segment: Segment, bases: list[int]) -> FileView | None:
-    """Return what the segments that are there now have of the offsets of one that is gone; None if nothing."""
+    """Return the offsets of a removed segment that present segments have; None if they have none."""
     first = max((base for base in bases if base <= segment.base_offset), default=bases[-1] + 1)
     end = bases[-1] + 1 if segment.next_base is None else segment.next_base
     with contextlib.ExitStack() as opened:

@@ -172,9 +172,9 @@ def _cut_rows(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 class ColumnDecoding(Protocol):
     """Makes typed columns of bytes: the last stage of a scan; see `values.decoding.TypedBatches`.
 
-    ``with_names`` is the same for other columns of records, ``of`` for some of the columns; ``needed`` says which
-    are read for them, ``is_made`` whether a column comes from bytes that are decoded. ``gaps`` has the records with
-    times whose last digits a column cannot hold.
+    ``with_names`` returns the decoding for records with other columns, ``of`` for a part of the columns. ``needed`` are
+    the raw columns that they are made of; ``is_made`` tells if a column is decoded. ``gaps`` has the records with times
+    that a column rounds.
     """
 
     @property
@@ -240,7 +240,7 @@ class LogScan:
         return self._state.gaps
 
     def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Task]:
-        """Yield what is to be read, of about so many bytes a task, by log and offset; more where headers are enough.
+        """Yield tasks of about so many bytes, by log and offset; larger ones if headers are enough.
 
         For a log that cannot be listed, and damage behind its last batch, it raises or notes a gap.
         """
@@ -395,7 +395,7 @@ class LogScan:
         return not matching(~filter | filter.is_null(), [guarantee_of(task)], self._all)
 
     def guarantee(self, task: Task) -> Any:
-        """Return what is true of all rows of a task: topic, partition, offsets, and the largest time if known."""
+        """Return an expression true of all rows of a task: topic, partition, offsets, the largest time if known."""
         facts, latest = guarantee_of(task), [largest_timestamp(self._segment(part)) for part in task]
         times = [time for time in latest if time is not None]
         return facts & up_to(max(times)) if len(times) == len(latest) else facts
@@ -416,7 +416,7 @@ def consumer_end(log: LogFiles, isolation_level: IsolationLevel, *, skips: bool 
 
 
 def check_tail(log: LogFiles, end: LogEnd, state: ReadState) -> None:
-    """Look at what lies behind the end of a log, as a reader of the whole log does.
+    """Look for damage behind the end of a log, as a reader of the whole log does.
 
     That is what follows the last good batch or, with ``read_committed``, precedes the first one of an open transaction.
     Damage there is a CorruptionError with ``on_corrupt="raise"``, else a gap.
@@ -452,7 +452,7 @@ def record_stream(
 
 
 def warn_at_end(batches: Iterable[pa.RecordBatch], gaps: list[Gap]) -> Generator[pa.RecordBatch]:
-    """Yield what a program reads; at the end warn once of the timestamps that are null there."""
+    """Yield batches for a program; at the end warn once of timestamps that became null."""
     try:
         yield from batches
     finally:

@@ -54,7 +54,7 @@ class Acl(NamedTuple):
         return self.principal in (who.principal, _ANYBODY) and self.host in (who.host, _ANYTHING)
 
     def covers(self, operation: int) -> bool:
-        """Return whether it is about an operation; what denies implies nothing."""
+        """Return whether it covers an operation; a denial implies no other operation."""
         implied = _IMPLY.get(operation, {operation}) if self.permission == ALLOW else {operation}
         return self.operation == ALL or self.operation in implied
 

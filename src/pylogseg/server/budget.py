@@ -17,7 +17,7 @@ ALL_BYTES = 512 << 20
 
 
 class TooMuch(Exception):
-    """A request unfolds to more than is allowed; the text says to what."""
+    """A request unfolds to more items than allowed; the text has the number."""
 
 
 class Pool:
@@ -51,7 +51,7 @@ class Budget:
         self._seen: set[object] | None = None
 
     def spend(self, items: int, size: int = 0) -> None:
-        """Count items of a list or rows of an answer, and what they have beside that; raises `TooMuch`."""
+        """Count items of a list or rows of an answer, with further bytes; raises `TooMuch`."""
         self.spent += items * ITEM_BYTES + size
         if self.spent > self._granted:
             self._grant()

@@ -189,7 +189,7 @@ class ServedPartition:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that all answers give: that of the last entry of ``leader-epoch-checkpoint``, 0 at least."""
+        """The epoch in all answers: from the last entry of ``leader-epoch-checkpoint``, at least 0."""
         if self._epoch is None and not self.note_epoch():
             try:
                 self._epoch = max(0, self.log().epochs.latest_epoch)

@@ -29,7 +29,7 @@ Offsets = dict[str, dict[Place, Committed]]
 
 
 class CommittedOffsets:
-    """The offsets; `load` returns those that groups start with when the first is asked for."""
+    """The offsets; the first question calls `load` for the initial offsets of groups."""
 
     def __init__(self, load: Callable[[], Offsets] = dict, staged: Mapping[int, Offsets] | None = None) -> None:
         self._load = load
@@ -41,7 +41,7 @@ class CommittedOffsets:
 
     @property
     def by_group(self) -> Offsets:
-        """Those that have taken effect."""
+        """The offsets that have taken effect."""
         if self._loaded is None:
             self._loaded = self._load()
         return self._loaded
@@ -50,7 +50,7 @@ class CommittedOffsets:
         return dict(self.by_group.get(group_id, {}))
 
     def check(self, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, KafkaError]:
-        """Return the errors of offsets that cannot replace a group's offsets; count the others."""
+        """Return errors for offsets that cannot replace a group's offsets; count the valid ones as used memory."""
         refused: dict[Place, KafkaError] = {}
         previous = self.by_group.get(group_id, {})
         for place, committed in offsets.items():
@@ -112,7 +112,7 @@ class CommittedOffsets:
         return {place for staged in self._staged.values() for place in staged.get(group_id, ())}
 
     def unstage_topic(self, topic: str) -> None:
-        """Forget what open transactions commit of a topic."""
+        """Forget a topic's pending offsets of open transactions."""
         for staged in self._staged.values():
             for committed in staged.values():
                 for place in [place for place in committed if place[0] == topic]:

@@ -153,7 +153,7 @@ class ClientConnection:
             self._socket.close()
 
     def hang_up(self) -> None:
-        """End what its thread waits for."""
+        """End the wait of its thread."""
         with contextlib.suppress(OSError):
             # Of the socket itself: that of TLS forgets its keys, and its thread may be using them.
             sockets.socket.shutdown(self._socket, sockets.SHUT_RDWR)
@@ -220,7 +220,7 @@ class ClientConnection:
             raise Closing("the client went in the middle of a request")
 
     def _large_frame(self, size: int) -> bytes:
-        """Receive a request that is larger than the buffer; memory grows with what has come."""
+        """Receive a request that is larger than the buffer; memory grows with the received bytes."""
         pieces = [bytes(memoryview(self._buffer)[4 : self._have])]
         left, self._have = size - len(pieces[0]), 0
         last, until = left, time.monotonic() + self._limits.stalled_s
@@ -414,7 +414,7 @@ def _set_timeouts(socket: sockets.socket, seconds: float) -> None:
 
 
 def _verdict(name: str, header: Header, asked: Values, found: Values, seconds: float) -> str:
-    """Return a line for a request: what it asked about, and the errors in its answer."""
+    """Return a line for a request: its subject, and the errors in its answer."""
     topics = [topic.get("topic") or topic.get("name") or "" for topic in asked.get("topics") or () if topic]
     about_what = ",".join(filter(None, topics[:3])) or asked.get("groupId") or ""
     errors = sorted(_errors(found))

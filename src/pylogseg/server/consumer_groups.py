@@ -82,7 +82,7 @@ class Consumer:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, with what it brought along."""
+        """Its bytes, with the fields of its request."""
         beat = self.beat
         texts = (self.id, self.regex or "", beat.instance_id or "", beat.rack or "", beat.client_id, *self.topics)
         return MEMBER_BYTES + sum(TEXT_BYTES + len(text) for text in texts)
@@ -273,7 +273,7 @@ class ConsumerGroup:
     # ---- time, commits ----
 
     def tick(self, now: float) -> None:
-        """Drop members that were silent, or that do not give up what they have to."""
+        """Drop members that were silent, or that do not release their revoked partitions."""
         for member in list(self.members.values()):
             if member.alive_until <= now or member.revoke_until <= now:
                 self._remove(member)

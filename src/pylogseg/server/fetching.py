@@ -31,7 +31,7 @@ _Answer = tuple[Wanted, dict[str, Any]]
 
 
 class PartitionGrowth:
-    """One that waits, during a ``with``, for some partitions to grow."""
+    """A waiter, during a ``with``, for growth of some partitions."""
 
     def __init__(self, partitions: Sequence[ServedPartition]) -> None:
         self._partitions = partitions

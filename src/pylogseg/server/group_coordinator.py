@@ -1,4 +1,4 @@
-"""All groups of this node, and their committed offsets; here threads wait for what a group decides."""
+"""All groups of this node, and their committed offsets; here threads wait for a group's decisions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class GroupCoordinator:
             self._noted[group.id] = standing
 
     def topics_changed(self) -> None:
-        """Let groups of the new protocol share out what topics there are now."""
+        """Let groups of the new protocol assign the present topics anew."""
         with self._changed:
             for group in self._consumers.values():
                 group.topics_changed()
@@ -193,7 +193,7 @@ class GroupCoordinator:
             raise
 
     def check_room(self, size: int) -> None:
-        """Refuse what members bring along if all groups have too much of it; KafkaError then."""
+        """Raise KafkaError for the fields of a member if all groups together use too much memory."""
         with self._changed:
             if size + sum(self._sizes.values()) <= MOST_MEMBER_BYTES:
                 return
@@ -215,7 +215,7 @@ class GroupCoordinator:
             self._sizes[name] = group.size
 
     def _answer(self, group_id: str, ticket: Ticket) -> Answer | None:
-        """Wait for an answer, and for the time that makes one; None if there is none for so long."""
+        """Wait for an answer, or for the time at which the group makes one; None after a timeout."""
         with self._changed:
             until = time.monotonic() + _LOOK_S
             group = self._groups.get(group_id)
@@ -248,7 +248,7 @@ class GroupCoordinator:
                     yield ListedGroup(name, "classic", GroupState.EMPTY.value, "")
 
     def described_consumers(self, group_id: str) -> Answer | None:
-        """Return what ConsumerGroupDescribe shows of a group; None for one of another kind."""
+        """Return the answer of ConsumerGroupDescribe for a group; None for a group of another kind."""
         with self._changed:
             group = self._consumers.get(group_id)
             if group is None:
@@ -257,7 +257,7 @@ class GroupCoordinator:
             return group.describe()
 
     def describe(self, group_id: str) -> Answer | None:
-        """Return what DescribeGroups shows of a group; one that has offsets alone is empty, None is none."""
+        """Return the answer of DescribeGroups for a group; a group with only offsets is empty; None without a group."""
         with self._changed:
             group = self._groups.get(group_id)
             if group is None:
@@ -304,7 +304,7 @@ class GroupCoordinator:
             return refused
 
     def fetch_offsets(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> dict[Place, Committed]:
-        """Return the offsets of a group; KafkaError if a member of a group of the new protocol is none any more."""
+        """Return the offsets of a group; KafkaError for a former member of a group of the new protocol."""
         with self._changed:
             if epoch >= 0 and group_id in self._consumers:
                 self._consumers[group_id].check_commit(self._now(), member_id or "", epoch)
@@ -391,7 +391,7 @@ class GroupCoordinator:
         return {topic for member in members for _, metadata in member.asked.protocols for topic in topics_of(metadata)}
 
     def close(self) -> None:
-        """Answer all that wait, and give up what keeps the commits."""
+        """Answer all waiting requests, and release the store of commits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -403,7 +403,7 @@ class GroupCoordinator:
 
 
 def standing_of(group: ClassicGroup) -> tuple[object, ...]:
-    """Return what changes whenever the record of a group does."""
+    """Return a value that changes whenever the record of a group does."""
     return group.generation, group.state, *group.members
 
 

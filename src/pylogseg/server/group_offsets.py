@@ -30,7 +30,7 @@ def check_groups(disk: Disk) -> None:
 
 
 def group_offsets(disk: Disk) -> Offsets:
-    """Return the committed offsets of all groups on a disk; what cannot be read is logged."""
+    """Return the committed offsets of all groups on a disk; unreadable logs are reported as warnings."""
     notes = Notes()
     records = GroupRecords.read(disk, CutOff(), notes)
     for note in notes:

@@ -72,18 +72,18 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """True if it waits for an answer: then nothing else is expected of it."""
+        """True if it waits for an answer: then its silence is no fault."""
         return self.joining is not None or self.syncing is not None
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, with what it brought along."""
+        """Its bytes, with the fields of its request."""
         asked = self.asked
         texts = len(self.id) + len(asked.instance_id or "") + len(asked.client_id) + len(asked.protocol_type)
         return MEMBER_BYTES + texts + len(self.assignment) + size_of(asked.protocols)
 
     def metadata(self, protocol: str) -> bytes:
-        """Return what it said for a protocol."""
+        """Return its metadata for a protocol."""
         return dict(self.asked.protocols).get(protocol, b"")
 
 
@@ -161,7 +161,7 @@ class ClassicGroup:
         return next((member for member in self.members.values() if member.asked.instance_id == instance_id), None)
 
     def _member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return a member; KafkaError if it is none, or somebody else has its instance id."""
+        """Return a member; KafkaError if it is unknown, or another member has its instance id."""
         if instance_id is not None:
             owner = self._by_instance(instance_id)
             if owner is not None and owner.id != member_id:
@@ -247,7 +247,7 @@ class ClassicGroup:
             ticket.answer = self._answer_join(member)
 
     def _vote(self) -> str:
-        """Return the protocol that most members like best, among those that all have."""
+        """Return the protocol with the most first votes, among the protocols of all members."""
         names = [[name for name, _ in member.asked.protocols] for member in self.members.values()]
         common = set(names[0]).intersection(*names[1:])
         votes = Counter(next(name for name in choices if name in common) for choices in names)

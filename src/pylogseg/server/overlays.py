@@ -1,4 +1,4 @@
-"""Logs of mounted directories, each opened over an overlay of its own: what a broker would write stays in memory."""
+"""Logs of mounted directories, each opened over an overlay of its own: a broker's writes stay in memory."""
 
 from __future__ import annotations
 

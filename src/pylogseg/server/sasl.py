@@ -137,7 +137,7 @@ class Users:
         self.mechanisms = [mechanism for mechanism in MECHANISMS if not self._wanted or mechanism in self._wanted]
 
     def is_fixed(self, name: str) -> bool:
-        """Return whether a name is of those that the server was given."""
+        """Return whether the server was started with this user."""
         return name in self._passwords or any(name == user for _, user in self._stored)
 
     def _scram(self, mechanism: str, name: str) -> ScramCredential | None:
@@ -174,7 +174,7 @@ class Users:
         return (drawn * (size // len(drawn) + 1))[:size], iterations
 
     def credential_of(self, mechanism: str, name: str) -> ScramCredential:
-        """Return what SCRAM keeps of a user; of one that is not here, something that no password fits."""
+        """Return the SCRAM credential of a user; for an unknown user, one that no password matches."""
         credential = self._scram(mechanism, name)
         if credential is not None:
             return credential
@@ -284,7 +284,7 @@ def parse_users(text: str, where: str) -> dict[str, str]:
 
 
 def _parse_stored(name: str, mechanism: str, form: str) -> ScramCredential:
-    """Read what kafka-configs.sh takes and shows for a user."""
+    """Read a user's credential in the form of kafka-configs.sh."""
     fields = dict(part.strip().partition("=")[::2] for part in form.split(","))
     try:
         salt, stored_key, server_key = (base64.b64decode(fields[key], validate=True) for key in _STORED[:3])

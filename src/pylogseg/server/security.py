@@ -93,7 +93,7 @@ class Guard:
         return self.users is None and not self.asks_certificates
 
     def warnings(self) -> Iterator[str]:
-        """Yield what is risky where other machines can connect."""
+        """Yield the risks of a server to which other machines can connect."""
         if self.tls is None and self.users is not None:
             if PLAIN in self.users.mechanisms:
                 yield (

@@ -145,7 +145,7 @@ class Service:
         return (_WRITING if self.catalog.logs.is_writable else _READING)[kind]
 
     def close(self) -> None:
-        """Answer all that wait, and stop what looks at the time."""
+        """Answer all waiting requests, and stop the timer."""
         self.groups.close()
         if self.writing is not None:
             self.writing.close()

@@ -29,7 +29,7 @@ Key = tuple[bytes, str, int]
 
 @dataclass(slots=True)
 class Wanted:
-    """A partition that is fetched, and what its session told the client last."""
+    """A fetched partition, with the session's last answer about it."""
 
     topic: str
     topic_id: bytes
@@ -117,7 +117,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, values: Values, version: int) -> Round:
-        """Return what a request is to be answered with."""
+        """Return the partitions for the answer to a request."""
         number, epoch, uses_ids = values["sessionId"], values["sessionEpoch"], version >= _FIRST_WITH_IDS
         if epoch in (_FINAL, _INITIAL):
             with self._mutex:

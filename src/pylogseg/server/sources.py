@@ -21,7 +21,7 @@ def place(files: FileSystem, path: str) -> str:
 
 
 class Sources:
-    """Makes the storages that logs are opened over; what they would write stays in memory."""
+    """Makes the storages below logs; writes stay in memory."""
 
     def __init__(self) -> None:
         self._handles, self.cache = Handles(), WindowCache()

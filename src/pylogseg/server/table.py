@@ -1,4 +1,4 @@
-"""One record for each kind of request (`Api`), and the table of those that one kind of server answers.
+"""One record for each kind of request (`Api`), and the table of the requests that one kind of server answers.
 
 The record goes along with each request, so that no other module looks a key up.
 """

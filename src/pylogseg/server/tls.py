@@ -107,7 +107,7 @@ def _escape(value: str) -> str:
 
 
 class Channel:
-    """A connection that is to speak TLS; `socket` takes the place of the one that is given."""
+    """A connection that switches to TLS; `socket` replaces the given one."""
 
     def __init__(self, settings: ssl.SSLContext, socket: sockets.socket) -> None:
         socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)

@@ -48,9 +48,9 @@ def checked_windows(
 
 
 def windows_past_leaps(file: Readable, base_offset: int, end_offset: int | None, on_gap: OnGap) -> Iterator[Window]:
-    """Yield the good batches of a segment; one whose offset is too high for it does not hide those after damage.
+    """Yield the good batches of a segment; a batch with a too high offset does not hide batches behind damage.
 
-    A walk looks after damage for offsets above those that it has read. No checksum covers an offset.
+    After damage, a walk accepts only offsets above the ones that it has read. No checksum covers an offset.
     """
     limit = base_offset + _MAX_RELATIVE if end_offset is None else end_offset
     search = BatchSearch(file, 0, file.size)
@@ -95,7 +95,7 @@ def good_end(
 def batches_of_runs(file: Readable, runs: Iterable[tuple[int, int]]) -> Iterator[Filtered]:
     """Yield the batches of some runs of a file that were found good, in pieces of a few megabytes.
 
-    A run that has not all of them any more is a StorageError.
+    StorageError if a run has lost some of them since.
     """
     for position, end in runs:
         for window in recovery_windows(file, position):

@@ -77,7 +77,7 @@ def note_entries(storage: Storage, folder: str, entries: Mapping[str, Mapping[st
 
 
 def within(checkpoint: str, offset: int, log_end: int) -> int | None:
-    """Return what a checkpoint may say of a log that ends at an offset: nothing above that.
+    """Return a checkpoint's offset, cut to the end of its log.
 
     None for a log start offset above the end, with which a broker would delete all of the log.
     """

@@ -71,9 +71,9 @@ def content_of(
     below: int | None = None,
     changed: Callable[[Window], Any] | None = None,
 ) -> Content:
-    """Return the contents of a partition, of batches below an offset; `renamed` gives producers ids.
+    """Return the contents of a partition's batches below an offset; `renamed` maps its producer ids to new ones.
 
-    Every batch is read, with its checksum. `changed` returns the bytes of a window as they are to be.
+    Every batch is read, with its checksum. `changed` returns the bytes of a window after the caller's change.
     """
     total, damage = ContentSum(partition.log_start_offset, renamed), ""
 

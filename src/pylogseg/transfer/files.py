@@ -91,7 +91,7 @@ def finish_swap(storage: Storage, folder: str) -> None:
 
 
 def settle(storage: Storage, folder: str, log_end: int) -> list[str]:
-    """Take out of a copied partition what is of segments that it does not have, or above its end; return notes."""
+    """Remove files of absent segments, and state above the log's end, from a copied partition; return notes."""
     files = [(parse_file_name(entry.name), entry) for entry in storage.list_folder(folder) if not entry.is_dir]
     files = [(name, entry) for name, entry in files if name.is_live]
     logs = {name.offset: entry.size for name, entry in files if name.kind is FileKind.LOG}
@@ -119,12 +119,12 @@ def settle(storage: Storage, folder: str, log_end: int) -> list[str]:
 
 
 def is_copied(entry: Entry) -> bool:
-    """True if an entry of a partition's folder belongs to it: a file, or what stands in the place of one."""
+    """True if an entry of a partition's folder belongs to it: a file, or an entry in the place of one."""
     return not entry.is_dir or parse_file_name(entry.name).is_live
 
 
 def check_is_file(storage: Storage, path: str) -> None:
-    """Refuse what is there and cannot be opened as a file."""
+    """Refuse an existing entry that cannot be opened as a file."""
     if not isinstance(storage, LocalStorage):
         return
     try:

@@ -87,7 +87,7 @@ class Staging:
             yield
 
     def begin(self) -> None:
-        """Create the folder, and finish or remove what earlier writes left."""
+        """Create the folder; finish or remove the leftovers of earlier writes."""
         self._storage.make_folder(self.root)
         finish_commits(self.root, self._storage)
         self._storage.make_folder(self.folder)
@@ -205,7 +205,7 @@ def placed_at(root: str, by_partition: Iterable[Sequence[WrittenPart]]) -> list[
 
 
 def is_left_behind(name: str) -> bool:
-    """Check whether a name in a log directory is that of a staging folder or of a commit's mark."""
+    """Check whether a name in a log directory belongs to a staging folder or a commit's mark."""
     return name.startswith((f"{STAGING_TOPIC}-0.", _MARKER))
 
 
@@ -219,7 +219,7 @@ def is_of_dead_run(folder: str) -> bool:
 def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
     """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
 
-    Returns the partitions that are in place by it.
+    Returns the partitions that it has put in place.
     """
     storage = LocalStorage() if storage is None else storage
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms()

@@ -112,7 +112,7 @@ class Decoding:
 
     @classmethod
     def of(cls, decoding: str | Sequence[str] | Decoding, **options: Any) -> Decoding:
-        """Return what a caller means by ``decoding``; options that are None are left out."""
+        """Return the decoding of a caller's argument ``decoding``; options that are None are left out."""
         settings = {name: value for name, value in options.items() if value is not None}
         if isinstance(decoding, Decoding):
             if settings:
@@ -163,7 +163,7 @@ class Decoder:
         return Decoder, (self._schemas, self._reader, self._decoding, self.which, self._message)
 
     def with_schemas(self, schemas: Schemas) -> Decoder:
-        """Return one that has others of the schemas that values were written by."""
+        """Return a copy with other writers' schemas."""
         return Decoder(schemas, self._reader, self._decoding, self.which, self._message)
 
     def decode(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
@@ -220,7 +220,7 @@ class Decoder:
         return self._entries[named]
 
     def _add_reason(self, reason: str) -> int:
-        """A status for a reason, turned around as entries have it."""
+        """Add a reason and return its status: the complement of its index, as entries have it."""
         for status, other in list(self._reasons.items()):
             if other == reason:
                 return -status
@@ -410,7 +410,7 @@ def _may_cut(decoder: Any) -> bool:
 
 
 def _raw(column: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Array]:
-    """The bytes of what did not decode, and why."""
+    """The bytes of values that did not decode, and the reasons."""
     if not errors:
         return pa.nulls(len(column), pa.binary()), pa.nulls(len(column), pa.string())
     rows = np.full(len(column), -1)
@@ -591,7 +591,7 @@ def column_decoder(
 
 
 def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None, on_undecoded: RaiseOrNull) -> pa.Array:
-    """Decode an array of values; what does not decode is null, or raises CorruptionError."""
+    """Decode an array of values; a value that does not decode is null, or raises CorruptionError."""
     try:
         values, errors = decoder.decode(column, headers)
     except OverflowError as error:

@@ -51,7 +51,7 @@ def _check_case(kind: pa.DataType) -> None:
 
 
 def with_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array with a type of `in_form`; times lose what their unit does not have, see `cut_rows`."""
+    """Return an array with a type of `in_form`; times lose digits that the unit does not have, see `cut_rows`."""
     return array if array.type == kind else array.cast(kind, safe=False)
 
 

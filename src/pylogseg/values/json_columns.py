@@ -70,7 +70,7 @@ class JsonColumns:
         )
 
     def decode(self, framed: Framed, status: npt.NDArray[np.uint8]) -> tuple[pa.Array, npt.NDArray[np.bool_]] | None:
-        """Return the array, null where nothing was decoded, and which values were; None for want of room."""
+        """Return the array, null for undecoded values, and a mask of the decoded ones; None for want of room."""
         parts, taken = self.parts, np.empty(len(status), np.uint8)
         nodes = _json.decode(
             framed.place, framed.size, framed.sources, status, parts.rows, parts.nodes, parts.names, self._nodes,

@@ -99,7 +99,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _of_extension(array: pa.ExtensionArray, made: Any) -> pa.Array:
-    """The text of what lies below a type that Arrow does not have itself."""
+    """The text of the storage type below an extension type."""
     name = array.type.extension_name
     if name == "arrow.uuid":
         import uuid

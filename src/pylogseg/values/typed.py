@@ -1,4 +1,4 @@
-"""Typed values as Arrow: the types of columns, and arrays of what a kernel has filled."""
+"""Typed values as Arrow: the types of columns, and arrays of a kernel's buffers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ArrowColumn:
         self._entries = [self.type.key_field, self.type.item_field] if column.type == "map" else []
 
     def array(self, nodes: list[Any]) -> pa.Array:
-        """Return what a kernel filled; null where a value is null or was not decoded."""
+        """Return the array that a kernel filled, with null for values that are null or did not decode."""
         column, kind = self._column, self.type
         count, ends, data, valid = nodes[column.node]
         if column.type == "null":

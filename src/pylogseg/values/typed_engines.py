@@ -46,7 +46,7 @@ class Engine(Protocol):
 def engine_of(
     schemas: Schemas, reader: Schema, recursion: int, message: str | None, refuse: Callable[[str], int]
 ) -> Engine:
-    """Return what decodes by a schema; `refuse` gives an entry for values that are not decoded, by the reason."""
+    """Return the decoder of a schema; `refuse` makes the entry for a reason why values are not decoded."""
     if reader.type == "AVRO":
         return AvroEngine(schemas, reader, recursion, refuse)
     if reader.type == "PROTOBUF":
@@ -57,7 +57,7 @@ def engine_of(
 
 
 def reason_of(status: int, position: int) -> str:
-    """Return why a value does not decode, by what a kernel says."""
+    """Return why a value does not decode, from a kernel's status."""
     return f"{_typed.REASONS[status]}, at byte {position} of its payload"
 
 

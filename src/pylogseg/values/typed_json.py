@@ -38,7 +38,7 @@ _ANY = {ROLE_KEY: b"json"}
 
 
 class JsonEngine:
-    """Decodes JSON into the columns of a JSON Schema; what the schema does not name is ignored.
+    """Decodes JSON into the columns of a JSON Schema; members that the schema does not name are ignored.
 
     A definition that stands in itself more often than `recursion` stays JSON.
     """
@@ -64,7 +64,7 @@ class JsonEngine:
     def decode(
         self, framed: Framed, entry: npt.NDArray[np.int32], prepared: None
     ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32], dict[int, str]]:
-        """Return the array, status and position of each value, and by row what is wrong with one."""
+        """Return the array, status and position of each value, and the fault of a value by row."""
         status = np.where(entry < 0, -entry, 0).astype(np.uint8)
         status[framed.size < 0] = _typed.ABSENT
         array, taken, reasons = self._decode_rows(framed, status)
@@ -116,7 +116,7 @@ class JsonEngine:
         return values, lines.rows[status[lines.rows] == 0]
 
     def _measure_unfolded(self, lines: _Lines) -> int:
-        """Bytes that values may become: what an object does not have is a null in each of its columns."""
+        """Bytes that values may become: a missing member is a null in each of its columns."""
         if not len(lines.rows):
             return 0
         data, of_object = np.frombuffer(lines.text(), np.uint8), self._columns.object_bytes
@@ -156,12 +156,12 @@ def _is_large(numbers: pa.Array) -> Any:
 
 
 def _is_zero(numbers: pa.Array) -> Any:
-    """True if doubles are zero; pyarrow's reader makes that of a number that is too small."""
+    """True if doubles are zero, as pyarrow's reader makes too small numbers."""
     return pa.types.is_floating(numbers.type) and np.asarray(pc.fill_null(numbers, 1.0)) == 0
 
 
 class _Lines(NamedTuple):
-    """Values as lines of JSON; those that are not among the rows have none."""
+    """Values as lines of JSON, one for each of the rows."""
 
     data: memoryview
     ends: npt.NDArray[np.int64]

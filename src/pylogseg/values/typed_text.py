@@ -24,7 +24,7 @@ Decoders = Mapping[str, Decoder | MessageColumn | JsonColumn]
 
 
 class PayloadText(Protocol):
-    """Puts the text of what they were decoded to in the place of keys and values."""
+    """Replaces keys and values by the text of the decoded ones."""
 
     undecoded: int  #: Payloads that did not decode.
     first: str  #: The first of them, and why.
@@ -33,7 +33,7 @@ class PayloadText(Protocol):
 
 
 class TypedText:
-    """Puts JSON in the place of keys and values, for what renders records as text.
+    """Replaces keys and values by JSON, for renderers of records as text.
 
     `open_topic` is called once for each topic. `first` is the first payload that did not decode, with the reason.
     """

@@ -33,8 +33,8 @@ class Span(NamedTuple):
 def is_too_high(batch: Span, expected: int, following: Span | None, after: int | None) -> bool:
     """Check whether a batch from the expected offset on is wrong, by the batch after it and the base offset after both.
 
-    False if it fits, if the batch after it is wrong instead, or if nothing follows. Where nothing tells, one above the
-    expected offset is.
+    False if it fits, if the batch after it is wrong instead, or if nothing follows. In doubt, an offset above the
+    expected one is wrong.
     """
     if following is None or not expected <= following.base <= batch.last:
         return False

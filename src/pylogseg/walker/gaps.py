@@ -37,7 +37,9 @@ class GapKind(enum.Enum):
 
     @property
     def is_damage(self) -> bool:
-        """True for corruption; a tail that is torn or zeros, a removal, a loss and a column are only notices."""
+        """True for corruption; a torn or zeroed tail, a removed segment, and a value that a column cannot hold are
+        notices.
+        """
         return self not in (
             GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED, GapKind.LOST, GapKind.TIME, GapKind.DIGITS
         )  # fmt: skip
@@ -104,7 +106,7 @@ class Gap(NamedTuple):
         return self.kind in (GapKind.REMOVED, GapKind.UNREADABLE, GapKind.LOCKED) and self.position == 0
 
     def joined(self, other: Gap) -> Gap | None:
-        """Return one gap for two that readers of parts of a file found in its place; None if they are not of one."""
+        """Return one gap for two that readers of parts of a removed file noted; None if they do not belong together."""
         if self.is_of_column and self.kind is other.kind:
             wide, narrow = sorted((self, other), key=lambda gap: -gap.records)
             return wide if wide.path == narrow.path and _covers(wide, narrow) else None
@@ -165,7 +167,7 @@ def joined_times(gaps: Iterable[Gap]) -> list[Gap]:
 
 
 def add_of_column(gaps: list[Gap], gap: Gap) -> None:
-    """Add a gap of a column; one that follows the last one of the same file becomes one with it."""
+    """Add a gap for a value that a column cannot hold; it is joined with a directly preceding gap of the same file."""
     before = gaps[-1] if gaps else None
     if before is not None and before[:2] == gap[:2] and (before.next_offset or 0) <= gap.first_offset:
         gaps[-1] = before._replace(next_offset=gap.next_offset, records=before.records + gap.records)
@@ -179,7 +181,7 @@ def _covers(wide: Gap, narrow: Gap) -> bool:
 
 
 def add_gaps(noted: list[Gap], more: Iterable[Gap]) -> None:
-    """Add gaps to those that are noted, each once; the parts of a file that is gone become one gap."""
+    """Add gaps to a list, each once; parts of a removed file become one gap."""
     for gap in more:
         place = len(noted)
         for i in reversed(range(len(noted))):

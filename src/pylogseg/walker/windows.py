@@ -1,4 +1,4 @@
-"""Walk a file of batches, window by window; what a walk does where no batch begins is one of two policies.
+"""Walk a file of batches, window by window. There are two policies for places where no batch begins.
 
 Everything that reads records (verify, stats, dump too) keeps what is good: `walk` yields windows of scanned batches,
 and gaps for the damage between them, so damage is treated the same everywhere; the caller decides whether to go on.

@@ -85,7 +85,7 @@ class ClusterAssignment:
 def assign_partitions(
     image: Image, point: Point, wanted: Mapping[int, Sequence[str]], sizes: Mapping[str, int], first: int | None = None
 ) -> ClusterAssignment:
-    """Give each partition of the metadata to brokers that are there; RequestError names what forbids it.
+    """Assign each partition of the metadata to existing brokers; RequestError names the obstacle.
 
     `wanted` has the folders of each broker, `sizes` the bytes of partitions by name. `first` is the only controller, if
     it is a broker too: it cannot start last.
@@ -132,7 +132,7 @@ def _broker(image: Image, point: Point, number: int, folders: Sequence[str]) -> 
 def _assignment(
     image: Image, key: tuple[str, int], archived: ArchivedPartition | None, brokers: Sequence[int]
 ) -> Assignment:
-    """Return a partition with those of its replicas that are there; a move that was under way counts as done."""
+    """Return a partition with its replicas on existing brokers; an unfinished reassignment counts as done."""
     record, topic = image.partitions[key], image.topics.get(key[0], "")
     if not topic:
         raise RequestError(f"the metadata of the point has partition {key[1]} of a topic {key[0]} without a name")

@@ -136,7 +136,7 @@ class RestoredCluster(Outcome):
         return 1 if is_less or self.lacking or any(part.not_done for part in self.result) else 0
 
     def warnings(self) -> Iterator[str]:
-        """Yield what is not as it was."""
+        """Yield the differences from the old cluster."""
         some = self.assignment
         if some.lacking:
             yield f"the point does not have {_names_text(some.lacking)}: they begin empty, at offset 0"
@@ -327,7 +327,7 @@ def _look(path: str) -> QuorumLook:
 
 @contextlib.contextmanager
 def _beside(storage: LocalStorage, assignment: ClusterAssignment) -> Iterator[list[NewFolder]]:
-    """Yield a folder beside the name of each log directory of the brokers; what has no name at the end goes."""
+    """Yield a folder beside the name of each log directory of the brokers; remove folders without a name at the end."""
     folders = [NewFolder(storage, path) for broker in assignment.brokers for path in broker.folders]
     try:
         yield folders

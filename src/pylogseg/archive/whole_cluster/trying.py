@@ -37,7 +37,7 @@ class ClusterTrial:
         return restore_cluster(self.url, controllers=controllers, brokers={self.broker_ids[0]: [self.log_dir]}, **how)
 
     def run(self, restored: RestoredCluster) -> AbstractContextManager[StartedKafka]:
-        """Start both, with the lines of the steps; they are stopped in the end."""
+        """Start controllers and brokers by the printed commands, and stop them at the end."""
         lines = {step.node_id: step.settings for step in restored.steps if step.settings}
         logs = os.path.join(self.folder, "logs")
         os.mkdir(logs)

@@ -18,7 +18,7 @@ _NO_END = 2**63 - 1
 
 
 class Replica(NamedTuple):
-    """The history of a replica, and what its broker and the other files of its disk say about it.
+    """The history of a replica, with the facts about it in the other files of its disk.
 
     A `high_watermark` behind the end of the log: records are missing, or a leader elected without them cut them off.
     """
@@ -134,9 +134,9 @@ def _best(replicas: Sequence[Replica], among: Sequence[int], leader: int | None 
 def judge(replicas: Sequence[Replica], choice: Choice) -> Authority:
     """Find the log, its committed part, and the records of other replicas that contradict it.
 
-    Another replica continues the authoritative one, if its history is the same up to there and goes on in the same
-    epoch: up to its high watermark, or wholly if the authoritative one has lost its tail. One that was in sync, and is
-    whole, has all that was committed: what a replica has that was not in sync does not continue it then.
+    Another replica continues the authoritative one if both have the same history up to its end, and the other goes on
+    in the same epoch. It counts up to its high watermark, or wholly if the authoritative replica has lost its tail. A
+    whole in-sync replica has all committed records: then records of an out-of-sync replica do not count.
     """
     lineage, extended_by = replicas[choice.replica].lineage, None
     for number, replica in enumerate(replicas):
@@ -190,7 +190,7 @@ def _find_losses(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) 
 
 
 def _known_of(replica: Replica, other: Replica) -> int:
-    """Return the end of the records that its high watermark proves, or that of a replica that lost its tail."""
+    """Return the end of a replica's proved records: by its high watermark, or by a replica's that lost its tail."""
     if other is replica:
         return min(replica.high_watermark, replica.lineage.end)
     same = divergence(replica.lineage, _as_noted(other))
@@ -199,7 +199,7 @@ def _known_of(replica: Replica, other: Replica) -> int:
 
 
 def _extend_lineage(chosen: Replica, other: Replica, choice: Choice) -> Lineage | None:
-    """Return the history of the chosen replica with what another one has behind its end; None if there is nothing."""
+    """Return the chosen replica's history, continued by another replica's; None if no replica continues it."""
     lineage = chosen.lineage
     if other.lineage.end <= lineage.end:
         return None

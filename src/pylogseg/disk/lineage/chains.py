@@ -1,4 +1,4 @@
-"""Chains of leader epochs: those of batches, and where two logs part.
+"""Chains of leader epochs: of batches, and the offset at which two logs part.
 
 An epoch that two logs of one partition have was written by one leader, so both have the same records up to
 where that epoch ends in the one that has less of it (KIP-101, KIP-279). Nothing here reads a file.
@@ -95,7 +95,7 @@ def epoch_runs(rows: BatchTable) -> list[tuple[int, int]]:
 
 
 def add_epochs(entries: list[EpochEntry], runs: Iterable[tuple[int, int]]) -> None:
-    """Add the leader epochs of runs of batches, each with its first offset, to those of the batches before.
+    """Add the leader epochs of runs of batches, each with its first offset, to the epochs of earlier batches.
 
     An epoch that is higher than a later one is none, as no checksum covers it: the later one begins there.
     """

@@ -69,7 +69,7 @@ class Assembly(NamedTuple):
 
 
 def lineage_of(parts: Sequence[LogRange]) -> Lineage:
-    """Return the lineage of the log that parts were taken from, where nothing else tells it.
+    """Return the lineage of the log behind some parts, made of the parts alone.
 
     The part with the highest last epoch has it, the longest of several. Epochs below its first one come from the next
     best ones: the checkpoint of a log begins where its records did when the part was taken.
@@ -184,7 +184,7 @@ def _swept(ranges: list[_Range], lineage: Lineage) -> tuple[list[Piece], list[tu
 
 
 def _copies(ranges: Iterable[_Range], pieces: Iterable[Piece]) -> list[LeftOut]:
-    """Return what could have been taken from a part, and was taken from another."""
+    """Return the ranges of a part that were taken from another part."""
     taken: dict[int, list[Piece]] = {}
     for piece in pieces:
         taken.setdefault(piece.part, []).append(piece)

@@ -86,7 +86,7 @@ def files_among(
     wanted: Collection[str],
     manifests: Mapping[str, str] | None = None,
 ) -> PointFiles:
-    """Return what `point_files` does, of an archive that is listed already, and as if it had only some objects.
+    """Do the work of `point_files` for a listed archive, as if it had only the given objects.
 
     `manifests` gets the SHA-256 of those that are read, by path; without it, no object is compared with the point.
     """
@@ -133,7 +133,7 @@ def _log(
 def _check_upload(
     partition: ArchivedPartition, archived: ArchivedSegment, upload: Upload | None, name: str, sha256: str | None
 ) -> Upload:
-    """Return the upload of a segment; one that cannot be read if it is not there, or not that of the point.
+    """Return the upload of a segment; an unreadable one if it is absent, or differs from the point.
 
     `sha256` is that of its manifest, if it was read to be compared.
     """
@@ -175,7 +175,7 @@ class _Archived:
         self._shared, self._stored, self._name, self._sha256 = shared, stored, name, sha256
 
     def open(self) -> FileView:
-        """Return it, decrypted; StorageError if it is not there, MissingKeyError if its key is not."""
+        """Return the decrypted object; StorageError if it is absent, MissingKeyError if its key is."""
         return BytesView(self._name, self.read_small(FileKind.UNKNOWN))
 
     def read_small(self, kind: FileKind) -> bytes:
@@ -210,7 +210,7 @@ class PointFiles(TierFiles):
 
 
 def _notes(url: str, point: Point) -> Iterable[Note]:
-    """Yield what readers should know of a point that has not all."""
+    """Yield notes for readers about records that the point does not have."""
     topics = {partition.topic for partition in point.partitions}
     faults = {f"{partition.name}: {partition.fault}" for partition in point.partitions}
     yield from as_notes((text for text in point.notes if text not in faults), url, topics)
@@ -260,7 +260,7 @@ def _small(kind: FileKind, data: bytes, name: str = "") -> tuple[str, TierFile]:
 def _more_files(
     partition: ArchivedPartition, shared: Shared, there: Mapping[str, Stored]
 ) -> Iterator[tuple[str, TierFile]]:
-    """Yield what a partition's folder has beside the segments of the archive: also those without a record."""
+    """Yield the further files of a partition's folder, and its empty segments."""
     epochs = [EpochEntry(*entry) for entry in partition.epochs]
     yield _small(FileKind.LEADER_EPOCHS, encode_leader_epochs(epochs))
     start, segments = partition.start_offset, partition.segments

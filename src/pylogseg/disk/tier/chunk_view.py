@@ -98,7 +98,7 @@ class Cache:
             self._shrink(1)
 
     def _make_room(self, size: int) -> None:
-        """Drop chunks, and wait for those that are opened or copied: one that is above the bound is alone."""
+        """Drop chunks, and wait until chunks in use are free: a chunk above the bound is loaded alone."""
         with self._room:
             self._shrink(0, size)
             while (self._opening or self._bytes) and self._bytes + self._opening + size > self.most:
@@ -121,7 +121,7 @@ class Cache:
             return count
 
     def _shrink(self, kept: int, size: int = 0) -> None:
-        """Drop the chunks that were used longest ago, but those in use, and so many of the last, however large."""
+        """Drop the least recently used chunks, but neither chunks in use nor the last few, however large."""
         if self._bytes + self._opening + size <= self.most:
             return
         done = [key for key, future in self._chunks.items() if future.done()]
@@ -132,7 +132,7 @@ class Cache:
                 self._bytes -= _cost(self._chunks.pop(key).result())
 
     def use(self, path: str, chunk: int, copied: Callable[[bytes], _T]) -> _T | str | None:
-        """Return what a function copies of a chunk, or why it could not be opened; None if it was dropped."""
+        """Return a function's copy of a chunk, or the error of opening it; None if the chunk was dropped."""
         key = path, chunk
         with self._lock:
             cached = self._chunks.get(key)
@@ -324,7 +324,7 @@ Open = Callable[[Any, int], bytes | str]
 
 
 def closer(key: PublicKey) -> tuple[Encryption, Callable[[Any], bytes]]:
-    """Return a new key as it is written down, and the function that encrypts chunks by it."""
+    """Return a new key in its encrypted form for the manifest, and the function that encrypts chunks with it."""
     data_key, wrapped = key.new_data_key()
     encryption = Encryption(key.key_id, wrapped, os.urandom(_AAD_BYTES))
     return encryption, sealer(data_key, encryption.aad)

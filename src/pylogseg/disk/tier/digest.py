@@ -1,4 +1,4 @@
-"""The SHA-256 of an object, made beside what is done with its bytes."""
+"""The SHA-256 of an object, computed by a thread beside the use of its bytes."""
 
 from __future__ import annotations
 

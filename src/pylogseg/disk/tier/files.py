@@ -56,7 +56,7 @@ class TierFile(NamedTuple):
 
 
 class BytesView:
-    """A file that lies in memory: one that is encrypted, or the segment of a log without records."""
+    """A file in memory: a decrypted one, or the segment of a log without records."""
 
     is_copied = True
 
@@ -155,7 +155,7 @@ class TierFiles:
         return self._file(path, "stat").segment
 
     def copies(self, path: str) -> list[TierSegment]:
-        """Return what of the log of a partition's folder other uploads have too."""
+        """Return the offsets of a partition's log that other uploads have, too."""
         path = path.rstrip("/")
         log = self.logs.get(self.split(path)[1])
         return log.copies if log is not None else self._copies.get(path, [])

@@ -27,7 +27,7 @@ _UNENDING = 2**63 - 1
 
 
 class DiskWithTier(LocalFiles):
-    """The disks of this machine; the folders of partitions also have what a tier has below their first segment.
+    """The disks of this machine; each partition's folder also has the tier's segments below its first one.
 
     Which uploaded segments these are, the leader epochs in the folder say, as for the broker. Where a folder and the
     tier have a file of one name, the folder's is taken.
@@ -48,7 +48,7 @@ class DiskWithTier(LocalFiles):
         self._told: dict[str, Note] = {}
 
     def notes(self, *, of_all: bool) -> Iterator[Note]:
-        """Yield what readers should know of the folders that were listed, and of uploads that are left out.
+        """Yield notes for readers about the listed folders, and about uploads that are left out.
 
         With `of_all`, the partitions count too that have no folder.
         """
@@ -101,7 +101,7 @@ class DiskWithTier(LocalFiles):
         return self._remote.get(folder, {}).get(name)
 
     def uploaded_log(self, path: str, end: int = _UNENDING) -> TieredLog | None:
-        """Return what was uploaded of the log in a folder, below an offset; None if nothing was.
+        """Return the uploaded part of a folder's log below an offset; None without uploads.
 
         Which uploads are of this log, the leader epochs in the folder say. Raises StorageError as `list_folder`.
         """
@@ -162,7 +162,7 @@ class DiskWithTier(LocalFiles):
         return self._file(path) is not None
 
     def copies(self, path: str) -> list[TierSegment]:
-        """Return what the tier has of the log in a folder, whether it is read from there or not."""
+        """Return all offsets of a folder's log that the tier has, also offsets that are read from the disk."""
         path = os.path.abspath(path)
         if path not in self._copies and path in self._firsts:
             # Without its leader epochs nobody knows whether what the disk has is the same.

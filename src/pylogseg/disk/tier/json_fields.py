@@ -26,7 +26,7 @@ class JsonFields:
         self.at, self.where = at, where
 
     def fault(self, name: str | int, expected: str) -> CorruptionError:
-        """Return the error that a member is not what was expected."""
+        """Return the error for a member with an unexpected value."""
         return CorruptionError(self.at, 0, f"{self._name(name)} is {_show_value(self._get(name))}: expected {expected}")
 
     def _get(self, name: Any) -> Any:

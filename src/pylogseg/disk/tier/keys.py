@@ -38,7 +38,7 @@ Keys = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
 
 
 class NotOpened(Exception):
-    """Bytes that a key should open are not what was encrypted; the message has no secret."""
+    """A key does not open these bytes: they have changed since the encryption. The message has no secret."""
 
 
 class NoKey(NotOpened):
@@ -46,7 +46,7 @@ class NoKey(NotOpened):
 
 
 class _PrivateKey:
-    """A private key of RSA, as far as it opens data keys; what shows an object of it shows no key."""
+    """A private RSA key that opens data keys; its `repr` shows no key."""
 
     def __init__(self, key: RSAPrivateKey) -> None:
         # OpenSSL, and so `cryptography`, has no OAEP with SHA-3.
@@ -60,7 +60,7 @@ class _PrivateKey:
         self._cipher = PKCS1_OAEP.new(RSA.construct(parts, consistency_check=False), SHA3_512)
 
     def decrypt_key(self, wrapped: bytes) -> bytes | None:
-        """Return what was wrapped; None if it is no data key, or was wrapped with another key."""
+        """Return the data key in an encrypted form; None if it is no data key, or belongs to another private key."""
         try:
             data = self._cipher.decrypt(wrapped)
         except ValueError:
@@ -84,14 +84,14 @@ class KeyRing:
         return f"<pylogseg.KeyRing: {', '.join(sorted(self._paths)) or 'empty'}>"
 
     def note(self, key_id: str, wrapped: bytes) -> None:
-        """Note that a segment has this data key: a key that opens one of its id is the right one for all of them."""
+        """Note a segment's data key: if a private key opens it, it is right for all data keys with this key id."""
         samples = self._samples.setdefault(key_id, [])
         if len(samples) < _MOST_SAMPLES:
             samples.append(wrapped)
             self._is_right.pop(key_id, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process is sent: where the keys are, and none of them."""
+        """Return the pickled form: the places of the keys, and no key."""
         paths = {key_id: os.path.abspath(path) for key_id, path in self._paths.items()}
         nothing: dict[str, Any] = {"_keys": {}, "_unwrapped": OrderedDict(), "_is_right": {}}
         return {**self.__dict__, **nothing, "_paths": paths}
@@ -229,7 +229,7 @@ def _load(key_id: str, path: str) -> _PrivateKey:
 
 
 def cipher(key: bytes) -> Callable[[bytes, Any, bytes], bytes]:
-    """Return the function that decrypts by AES-GCM: of an IV, what was encrypted with its tag, and additional data."""
+    """Return the function that decrypts by AES-GCM, from an IV, the ciphertext with its tag, and additional data."""
     try:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -247,7 +247,7 @@ def cipher(key: bytes) -> Callable[[bytes, Any, bytes], bytes]:
 
 
 def sealer(key: bytes, aad: bytes) -> Callable[[Any], bytes]:
-    """Return the function that encrypts by AES-GCM: a new IV, what was encrypted, and its tag."""
+    """Return the function that encrypts by AES-GCM into a new IV, the ciphertext, and its tag."""
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:

@@ -179,7 +179,7 @@ def _first_epoch(upload: FileUpload) -> int:
 
 
 def _leaders_of(upload: FileUpload, end: int, first_epoch: int, last_epoch: int) -> tuple[tuple[int, int], ...]:
-    """Return the leader epochs of a copied segment; those of its batches where the file beside it cannot be theirs.
+    """Return the leader epochs of a copied segment; from its batches if the file beside it cannot be right.
 
     Neither has a checksum. An epoch of the file that a batch confirms is taken; if none does, that of its batches.
     """
@@ -220,7 +220,7 @@ def _ascend(leaders: Sequence[tuple[int, int]]) -> bool:
 
 
 def leaders_within(epochs: Sequence[EpochEntry], start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """Return the leader epochs of a range of offsets, as a manifest has them, from those of the log."""
+    """Return the leader epochs of a range of offsets, cut from the log's, in the form of a manifest."""
     before = [entry for entry in epochs if entry.start_offset <= start][-1:]
     own = before + [entry for entry in epochs if start < entry.start_offset < end]
     return tuple((entry.epoch, max(entry.start_offset, start)) for entry in own)
@@ -232,7 +232,7 @@ def end_offset_of(upload: Upload) -> int:
 
 
 def _end_of(upload: Upload) -> tuple[int, int]:
-    """Return the offset after the last batch, and the leader epoch of that one; -1 if there is none."""
+    """Return the offset after the last batch, and the leader epoch of that batch; -1 without one."""
     ends = [(upload.segment.start_offset, -1)]
     for rows in _headers(upload, _NEVER):
         last = int(rows.last_offset.argmax())
@@ -282,7 +282,7 @@ def cut_at(upload: Upload, offset: int) -> tuple[int, int]:
 
 
 def base_at(upload: Upload, offset: int) -> int:
-    """Return the base offset of the batch that has an offset; the offset itself if there is none."""
+    """Return the base offset of the batch with an offset; without such a batch the offset itself."""
     for rows in _headers(upload, offset):
         there = np.flatnonzero((rows.base_offset <= offset) & (offset <= rows.last_offset))
         if len(there):

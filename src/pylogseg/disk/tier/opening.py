@@ -20,7 +20,7 @@ def is_tier(path: str | os.PathLike[str]) -> bool:
 
 
 def check_layout(text: str) -> None:
-    """Refuse what was meant as the URL of a tier."""
+    """Refuse a path that looks like a misspelt URL of a tier."""
     layout, plus, rest = text.partition("+")
     if layout in LAYOUTS and plus and "://" not in rest and not os.path.exists(text):
         raise RequestError(f"{text}: not the URL of a tier: the store is missing, as in {layout}+file:///path")

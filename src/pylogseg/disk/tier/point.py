@@ -105,7 +105,7 @@ class ArchivedPartition:
         return f"{self.topic}-{self.topic_id}/{self.partition}"
 
     def stem(self, segment: ArchivedSegment) -> str:
-        """Return what the names of a segment's objects have before `SUFFIXES`."""
+        """Return the part of a segment's object names before `SUFFIXES`."""
         return f"{self.folder}/{segment.base_offset:020d}-{segment.segment_id}"
 
     def file_key(self, name: str) -> str:
@@ -153,7 +153,7 @@ class NotSeen(NamedTuple):
 
 
 class PointName(NamedTuple):
-    """A point by its name: what a listing knows of it."""
+    """A point by its name, as a listing shows it."""
 
     id: str
     time_ms: int
@@ -265,7 +265,7 @@ class Point:
 
     @property
     def by_name(self) -> dict[str, ArchivedPartition]:
-        """The partition that is read of each name: of several topics of one name the last, and one that a disk has."""
+        """The partition to read for each name: of several topics with one name the last, preferably one on a disk."""
         return {partition.name: partition for partition in sorted(self.partitions, key=self._is_on_a_disk)}
 
     def _is_on_a_disk(self, partition: ArchivedPartition) -> bool:

@@ -61,7 +61,7 @@ def list_key(name: str) -> str:
 
 
 def write_lists(store: ObjectStore, point: Point, known: Collection[str]) -> tuple[str, bool]:
-    """Write the lists of a point but those that are `known` to be there; one that a killed run left is as good.
+    """Write the lists of a point, without the lists in `known`, which exist already; a killed run's list counts.
 
     Returns the text of the point, and whether a list was written. A short point has no lists.
     """
@@ -144,7 +144,7 @@ def _head_text(point: Point, depth: int, lists: Sequence[str]) -> str:
 
 
 def head_of(fields: JsonFields, data: bytes) -> PointHead:
-    """Return what a point says itself; its lists are not read."""
+    """Return the point's own file, without reading its lists."""
     check_seal(fields, data)
     names = fields.texts("lists")
     for number, name in enumerate(names):

@@ -139,7 +139,7 @@ def is_point_text(text: str) -> bool:
 
 
 def check_point_text(text: str) -> None:
-    """Raise RequestError for what `is_point_text` is not true of."""
+    """Raise RequestError for a text that `is_point_text` refuses."""
     if not is_point_text(text):
         expected = "an id such as 20260131T120000000Z-0f3a9c21, a prefix of one (at least the year), or a time"
         raise RequestError(f"invalid point {text!r}: expected {expected}")
@@ -232,7 +232,7 @@ class OpenedPoint(NamedTuple):
 def open_points(
     store: ObjectStore, names: Sequence[PointName]
 ) -> Iterator[OpenedPoint | CorruptionError | StorageError]:
-    """Yield points one by one, without their lists; one that cannot be read as the error that it is."""
+    """Yield points one by one, without their lists; for an unreadable one, yield the error."""
     sizes = store.list(POINTS)
     large = {name.key for name in names if name.key in sizes and sizes[name.key].size > _MOST_BYTES}
     contents = read_many(store, [name.key for name in names if name.key not in large])
@@ -266,7 +266,7 @@ def _open_point(at: str, name: PointName, data: bytes) -> tuple[JsonFields, Open
 
 
 def write_point(store: ObjectStore, point: Point, known: Collection[str] = ()) -> None:
-    """Write the lists of a point but those that are `known` to be there, then the point.
+    """Write the lists of a point, without the lists in `known`, then the point.
 
     StorageError if something else has its name.
     """

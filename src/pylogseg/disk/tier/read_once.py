@@ -24,9 +24,7 @@ _MANIFEST = ".rsm-manifest"
 
 
 def difference(found: str, sha256: str) -> str:
-    """Return what is wrong with an object of a SHA-256; for an object of a killed run, the hash has only its first
-    digits.
-    """
+    """Return the fault of an object with a wrong SHA-256; for an object of a killed run, a prefix of it suffices."""
     if found.startswith(sha256):
         return ""
     return f"its SHA-256 is {found}, and was {sha256} when it was archived: it rotted, or is another object"
@@ -144,7 +142,7 @@ class _ObjectSum:
                 self._waiting.clear()
 
     def finish_digest(self) -> str:
-        """Return it, when what nobody has read is read."""
+        """Read the bytes that nobody has read yet, then return the digest."""
         with self._objects.open(self._stored) as view:
             while self._done < view.size:
                 piece = view.read(self._done, _PIECE_BYTES)

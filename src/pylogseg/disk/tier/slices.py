@@ -32,7 +32,7 @@ _CUT = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 @dataclass(frozen=True)
 class TierSegment:
-    """An upload, or those of its batches that begin in a half-open range of offsets; an end of -1 is unknown."""
+    """An upload, or its batches that begin in a half-open range of offsets; an end of -1 is unknown."""
 
     upload: Upload
     first_offset: int
@@ -89,7 +89,7 @@ class TierSegment:
             return self.upload.small_files[kind]
 
     def read_small(self, kind: FileKind) -> bytes:
-        """Return a small file, as it is of these offsets."""
+        """Return a small file, cut to these offsets."""
         data = self.upload.read_small(kind)
         base = self.upload.segment.start_offset
         if (self.starts_whole and self.ends_whole) or kind not in _CUT:
@@ -215,9 +215,7 @@ def _knows_its_start(part: LogRange) -> bool:
 
 
 def settle_uploads(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
-    """Return uploads by their offsets, each with the offsets that its segment has and those that its manifest
-    claims.
-    """
+    """Return uploads by their offsets, with the offsets that their segments have, and the claims of manifests."""
     settled: list[Upload] = list(uploads)
     claims: list[LeftOut] = []
     doubtful = sorted(_doubtful([upload.segment for upload in uploads]))
@@ -250,7 +248,7 @@ def settle_uploads(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOu
 
 
 def _doubtful(segments: Sequence[UploadedSegment]) -> Iterator[int]:
-    """Yield those that have offsets of the next one, or a later leader epoch than it."""
+    """Yield uploads that overlap the next one, or have a later leader epoch than it."""
     following, behind = None, None  # the first and the highest last epoch of those that begin next
     for number in reversed(range(len(segments))):
         segment = segments[number]
@@ -267,7 +265,7 @@ def _last_epoch(segment: UploadedSegment) -> int:
 
 
 def _prove_segment(upload: Upload) -> UploadedSegment | None:
-    """Return what a segment has, if its manifest claims more; None also if the files do not show it."""
+    """Return the offsets that a segment has, if its manifest claims more; None also if the files do not show it."""
     said = upload.segment
     if isinstance(upload, FileUpload):  # all but its end is known from the segment
         try:

@@ -129,7 +129,7 @@ class Tier:
 
 
 def hole_notes(url: str, logs: Iterable[TieredLog]) -> Iterable[Note]:
-    """Yield what readers should know of offsets that are in no upload: they go on behind them."""
+    """Yield notes for readers about offsets that no upload has: reading continues behind them."""
     for log in logs:
         if log.holes:
             what = ", ".join(offsets_text(first, end) for first, end in log.holes[:_NAMED])
@@ -138,7 +138,7 @@ def hole_notes(url: str, logs: Iterable[TieredLog]) -> Iterable[Note]:
 
 
 def _place_of(upload: Upload) -> tuple[str, str]:
-    """Return what the names of an upload's objects begin with, and that and its topic's folder."""
+    """Return the prefix of an upload's object names, without and with the topic's folder."""
     segment, parts = upload.segment, upload.name.split("/")
     depth = -3 if parts[-2].isdigit() else -2
     ending = f"{segment.topic}-{segment.topic_id}" if depth == -3 else f"{segment.topic}-{segment.partition}-"
@@ -147,7 +147,7 @@ def _place_of(upload: Upload) -> tuple[str, str]:
 
 
 def _explain_mix(name: tuple[str, int, str], uploads: Sequence[Upload]) -> str | None:
-    """Return why uploads of one topic id are not those of one cluster: copies of it went on apart.
+    """Return why uploads of one topic id come from two clusters: copies of a cluster went on apart.
 
     A cluster may have changed its prefix, but then does not upload the same offsets below both.
     """
@@ -173,7 +173,7 @@ def _explain_mix(name: tuple[str, int, str], uploads: Sequence[Upload]) -> str |
 def _several(
     by_partition: Mapping[tuple[str, int, str], Sequence[Upload]], latest: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return why several topics of one name are those of several clusters, by name.
+    """Return, by name, why several topics of one name come from several clusters.
 
     The uploads of a topic that was made anew are later than those of the one before it, and below the same prefix.
     """

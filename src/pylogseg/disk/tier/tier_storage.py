@@ -15,7 +15,7 @@ from pylogseg.errors import StorageError
 
 
 def mount_point(files: TierFiles) -> str:
-    """Return the path that stands for a tier in the engine, which knows only paths of this machine."""
+    """Return the path that stands for a tier in the engine, since the engine takes only local paths."""
     return os.path.abspath(os.sep + re.sub(r"[:/]+", "/", files.url))
 
 
@@ -58,7 +58,7 @@ class _Small(_TierLog):
 
 
 class _Mounted:
-    """The calls of `Storage` that an overlay makes of what lies below it."""
+    """The calls of `Storage` that an overlay makes below itself."""
 
     def __init__(self, files: TierFiles | DiskWithTier) -> None:
         self._files = files

@@ -49,7 +49,7 @@ class Objects:
         self.links: list[str] = []
 
     def find(self, folder: str | None = None) -> list[Stored]:
-        """Return all objects of a folder and of those in it; StorageError if there is no such folder."""
+        """Return all objects below a folder; StorageError if there is no such folder."""
         top = self.root if folder is None else folder
         if isinstance(self.files, RemoteFiles):
             return [Stored(path, entry.size, entry.modified_ms) for path, entry in self.files.find(top)]
@@ -146,7 +146,7 @@ class Shared:
 
 
 def unreadable(name: str, operation: str, reason: str) -> StorageError:
-    """Return the error for an object that is not what it should be; not as one that was deleted meanwhile."""
+    """Return the error for an object with wrong content (not for one that was deleted meanwhile)."""
     error = StorageError(name, operation, reason)
     error.__cause__ = OSError(errno.ENXIO, reason)
     return error

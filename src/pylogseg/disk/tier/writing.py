@@ -87,7 +87,7 @@ class UploadWriter:
         self.stored_size += len(stored)
 
     def finish(self) -> str:
-        """Write what is left; return the SHA-256 of the object in hexadecimal digits."""
+        """Write the rest; return the SHA-256 of the object in hexadecimal digits."""
         if self._chunk:
             self._put_chunk(self._chunk)
             self._chunk = bytearray()

@@ -289,7 +289,7 @@ class TimeIndex(IndexFile):
 def wide_head_bytes(size: int) -> int:
     """Return how many bytes at the head of an offset index of `size` bytes show `OffsetIndex.is_wide`; 0 if it is not.
 
-    As many are left after the last whole slot as in the whole file.
+    The same number of bytes is left over after the last whole slot of the file.
     """
     return 0 if size % _WIDE.itemsize else min(size, _LOOK_ENTRIES * _WIDE.itemsize + size % (2 * _WIDE.itemsize))
 

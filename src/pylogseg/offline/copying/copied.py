@@ -78,7 +78,7 @@ class Copied(Outcome):
         return int(bool(self.lacking or self.doubts or is_less))
 
     def warnings(self) -> Iterator[str]:
-        """Yield what is not in the copy."""
+        """Yield the parts of the source that the copy lacks."""
         for row in self:
             if row.state == "failed" and not row.looks:
                 yield f"{row.name} is not in the copy: {row.reason}"

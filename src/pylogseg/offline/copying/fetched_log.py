@@ -116,7 +116,7 @@ class FetchedLog:
             log.roll(end)
 
     def _flush(self, log: Log) -> None:
-        """Bring what there is to the disk; now and then, say so: a run that is killed later recovers the rest only."""
+        """Sync the log to the disk; now and then note a recovery point, so that the next run recovers only the rest."""
         log.flush()
         log.update_high_watermark(log.log_end_offset)
         if time.monotonic() - self._noted > _CHECKPOINT_SECONDS:

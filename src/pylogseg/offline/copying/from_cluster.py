@@ -114,7 +114,7 @@ class _ClusterCopy:
         self.errors: list[PylogsegError] = []
 
     def list_cluster(self, ledger: CopyLedger | None) -> None:
-        """List what the cluster has; RequestError if the copy is of another one."""
+        """List the topics of the cluster; RequestError if the copy comes from another one."""
         self._listing = self._list()
         files = self._listing[0].files if self._listing else None
         cluster_id = files.cluster.cluster_id if isinstance(files, LiveFiles) else ""
@@ -141,7 +141,7 @@ class _ClusterCopy:
         return int(listed.size * max(0, listed.end - first) / max(1, listed.end - listed.start))
 
     def plan_all(self) -> None:
-        """Say what a run would do."""
+        """Return the plan of a run."""
         for job in self._make_jobs(self._listing):
             job.row.bytes, job.row.segments, job.row.looks = self._size_of(job.part), 1, 0
         self._add_gone()
@@ -205,7 +205,7 @@ class _ClusterCopy:
     # ---- what there is to do ----
 
     def _make_jobs(self, parts: Sequence[Partition]) -> list[_Job]:
-        """Compare partitions with the copy; those that have nothing new, or do not go on, only get a row."""
+        """Compare partitions with the copy; partitions with nothing new, or without a continuation, only get a row."""
         rows = {part.name: self._row(part) for part in parts}
         live = [part for part in parts if part.error is None and rows[part.name].state == "copied"]
         epochs: dict[tuple[str, int], int | None] = {}
@@ -284,7 +284,7 @@ class _ClusterCopy:
         row.state, row.reason = "failed", str(error)
 
     def _add_gone(self) -> None:
-        """Name what is in the copy and not in the cluster any more, as far as all of the cluster was asked for."""
+        """Name partitions of the copy that the cluster has no more, if the whole cluster was asked for."""
         url, _, inside = self._source.removeprefix(CLUSTER_SCHEME).partition("/")
         if not self._choice.is_all or inside.strip("/"):
             return
@@ -299,7 +299,7 @@ class _ClusterCopy:
                 self.result.partitions.append(row)
 
     def _keep_settings(self) -> None:
-        """Write what the cluster says of the topics that were copied."""
+        """Write the cluster's settings of the copied topics."""
         topics: dict[str, KeptTopic] = {}
         for part in self._listing:
             copied = self._ledger.logs.get(part.name)
@@ -401,7 +401,7 @@ class _ClusterCopy:
     # ---- transactions ----
 
     def end_transactions(self) -> None:
-        """End what is open, as the coordinators' log says; such a copy never goes on."""
+        """End open transactions as `__transaction_state` says; a later run cannot continue such a copy."""
         self._ledger.is_ended = True
         self._ledger.write(self._storage, self._place)
         lock = self._storage.lock(self._place)

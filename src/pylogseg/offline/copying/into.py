@@ -20,7 +20,7 @@ class Destination(NewFolder):
     """A log directory that is being made beside its later place, which must be missing or an empty folder."""
 
     def copy(self, place: Target, names: Sequence[str], on_bytes: Callable[[int], None]) -> Target:
-        """Copy partitions with what the log directory knows of them; return where they are now.
+        """Copy partitions with their entries in the log directory's files; return their new places.
 
         Raises StorageError if a broker or another writer has the lock of the input, or changed it meanwhile.
         """

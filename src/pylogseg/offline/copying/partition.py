@@ -118,11 +118,11 @@ class PartitionCopy:
 
 
 class Changed(Exception):
-    """A file is not what the listing says any more."""
+    """A file has changed since the listing."""
 
 
 class PartitionCopier:
-    """Copies the folder of a partition; the target is made, and what it has of the same name is replaced."""
+    """Copies the folder of a partition into a new folder, or in place of a folder of the same name."""
 
     def __init__(self, storage: Storage, source: str, target: str, advance: Advance) -> None:
         self._storage, self._source, self._target, self._advance = storage, source, target, advance
@@ -177,7 +177,7 @@ class PartitionCopier:
         self._result.bytes += size
 
     def _list_files(self) -> dict[tuple[int, FileKind], Entry]:
-        """Live segment files by base offset and kind; while segments are replaced, those that a load would leave."""
+        """Live segment files by base offset and kind; during a replacement, the files that a load would keep."""
         files: dict[tuple[int, FileKind], Entry] = {}
         entries = self._storage.list_folder(self._source)
         for entry in entries:

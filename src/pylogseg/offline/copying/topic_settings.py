@@ -21,7 +21,7 @@ _SUFFIX = FileKind.KRAFT_SNAPSHOT.value
 
 
 def keep_topics(storage: LocalStorage, place: str, topics: Mapping[str, KeptTopic]) -> None:
-    """Write the topics into the metadata of a copy, beside those that are in it already."""
+    """Add the topics to the metadata of a copy."""
     folder = os.path.join(place, FOLDER)
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     snapshots = [name for name in names if parse_file_name(name).kind is FileKind.KRAFT_SNAPSHOT]

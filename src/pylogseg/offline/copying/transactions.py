@@ -28,7 +28,7 @@ class UnfinishedCopy(NamedTuple):
 
 
 def end_transactions(storage: Storage, copies: Iterable[UnfinishedCopy], log_dirs: Sequence[str]) -> list[str]:
-    """End what is open in a copy that has the coordinators' log; return a line for each, and for each record of theirs.
+    """End open transactions in a copy with `__transaction_state`; return a line for each, and for each record there.
 
     `log_dirs` are the log directories that were copied.
     """

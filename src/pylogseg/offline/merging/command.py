@@ -1,4 +1,4 @@
-"""`merge`: one log directory of what several brokers' disks have, each partition by the epochs of its leaders."""
+"""`merge`: one log directory made of several brokers' disks, each partition by the epochs of its leaders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Metadata(NamedTuple):
 
 
 class Age(NamedTuple):
-    """How old a disk is, and what it may say of itself."""
+    """The age of a disk, and its own facts."""
 
     own: Metadata  #: The metadata log of the disk's broker, and the newest one of all.
     newest: Metadata
@@ -78,7 +78,7 @@ class Age(NamedTuple):
 
 
 def _in_sync(known: Known | None) -> Sequence[Sequence[int]]:
-    """Return the brokers that had all committed records, and those that were last known to have them."""
+    """Return the in-sync brokers, and the last known leaders."""
     return [(), ()] if known is None else [(*known.isr, *known.elr), known.last_known_elr]
 
 
@@ -101,7 +101,7 @@ def merge(
     on_bytes: Callable[[int], None] | None = None,
     storage: Storage | None = None,
 ) -> Result:
-    """Make one log directory of the disks of several brokers, of one cluster, that do not run.
+    """Make one log directory of the disks of several stopped brokers of one cluster.
 
     Each partition has one authoritative replica: in sync by the cluster's metadata, or else the one with the highest
     leader epoch, and the longest of several. Its log is written. Its damaged or missing batches come from the other

@@ -1,4 +1,4 @@
-"""One partition from several replicas: what comes from where, and the log that is made of it."""
+"""One partition from several replicas: the source of each range, and the resulting log."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Plan:
 
 
 def plan_merge(replicas: Sequence[ReplicaScan], known: Known | None, named: int | None) -> Plan:
-    """Say what comes from where; nothing is written."""
+    """Choose the source of each range; nothing is written."""
     choice = choose([each.replica for each in replicas], known, named)
     chosen = replicas[choice.replica]
     trusts = [Trust(None, True) if each is chosen else chosen.trust(each) for each in replicas]

@@ -156,7 +156,7 @@ class ReplicaScan:
         return Replica(self.lineage, mark, node_id, self.lost_tail, self.reached.offset)
 
     def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[LogRange]:
-        """Its readable offsets, as far as its history is that of a log; all if the log is its own."""
+        """Its readable offsets, up to the point where its history leaves a log's; all if it is that log."""
         same, old = divergence(self.lineage, log), divergence(self.below, log)
         limit = self.first_base if same.epoch is None else same.offset
         old_limit = self.first_base if old.epoch is None else old.offset
@@ -197,7 +197,7 @@ class ReplicaScan:
         return Trust(differs_at, differs_at is None and (is_same_topic or same > 0))
 
     def join_runs(self) -> None:
-        """Let runs that follow each other count for what is between them, where the cleaner made the gap."""
+        """Join consecutive runs if the cleaner made the gap between them."""
         damaged = [gap.first_offset for gap in self.gaps]
         runs = self.runs
         for number, (before, after) in enumerate(pairwise(runs)):
@@ -230,7 +230,7 @@ def _noted_cuts(storage: Storage, path: str, notes: list[str]) -> list[Cut]:
 
 
 def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, advance: Advance) -> ReplicaScan:
-    """Read a replica; `noted` is what the checkpoints of its log directory say.
+    """Read a replica; `noted` are its entries in the checkpoints of its log directory.
 
     Where a replacement of segments was interrupted, its segments are those that a load would leave. Raises
     StorageError if the folder cannot be listed, or a segment that replaces others cannot be read.

@@ -1,1 +1,1 @@
-"""`repair`: what is damaged is cut out, or taken from replicas."""
+"""`repair`: cut out damage, or replace it from replicas."""

@@ -259,7 +259,7 @@ class _Repairer:
         return self.other
 
     def _fill_holes(self, bases: list[int], surveys: list[Survey]) -> list[Survey]:
-        """Make gaps of offsets that are in no segment and that the other replica has; note those that it has not."""
+        """Make gaps of offsets that only the other replica has; note the offsets that it lacks, too."""
         part = self._part
         if self._disk is None:
             return surveys
@@ -303,7 +303,7 @@ class _Repairer:
         return max((at for kind, at in part.directory.offsets_of(part.name).items() if kind in _REACHED), default=0)
 
     def _ask_other(self, found: list[tuple[Gap, int | None]]) -> None:
-        """Find out what the other replica can give for gaps, each with the offset that its segment ends at."""
+        """Find the records of the other replica for gaps; each gap comes with the end offset of its segment."""
         damage = [(gap, end) for gap, end in found if gap.is_damage]
         if not damage or self._find_other() is None or self.other is None:
             return
@@ -318,7 +318,7 @@ class _Repairer:
                     self.cleaned.add(gap)
 
     def _heal(self, gap: Gap, end: int, *, is_last: bool) -> None:
-        """Note what comes from the other replica; the log may have ended behind it."""
+        """Note the records from the other replica; the log may have ended behind them."""
         self.healed[gap] = end
         if is_last and self.other is not None and end < self.other.own_end:
             reason = f"{offsets_text(end, self.other.own_end)} are not here"
@@ -336,7 +336,7 @@ class _Repairer:
     def _truncate(
         self, segment: LogSegment, found: Survey, gap: Gap, end: int | None, behind: list[tuple[int, int | None]]
     ) -> Survey:
-        """Let the log end where a gap begins; what is left of the segment.
+        """End the log at the beginning of a gap; return the rest of the segment.
 
         `behind` has the base offsets of the segments behind it, with their known ends.
         """
@@ -361,7 +361,7 @@ class _Repairer:
         return reached or None
 
     def _drop(self, base: int, end_offset: int | None) -> None:
-        """Remove a segment after one that will be cut; the load removes what lies beside it."""
+        """Remove a segment behind a cut one; the load removes the files beside it."""
         part = self._part
         path = part.storage.join(part.folder, segment_file_name(base, FileKind.LOG))
         file = part.storage.open_log(path)
@@ -398,7 +398,7 @@ class _Repairer:
         scheduler.finish()
 
     def _batches(self, segment: LogSegment, found: Survey) -> Iterator[Filtered]:
-        """The good batches of a segment, and those of the other replica in their places."""
+        """The good batches of a segment, with the other replica's in their places."""
         position, given = 0, 0
         for gap in sorted((gap for gap in found.gaps if gap in self.healed), key=lambda gap: gap.position):
             before = [(max(start, position), min(end, gap.position)) for start, end in found.runs]
@@ -411,7 +411,7 @@ class _Repairer:
         yield from batches_of_runs(segment.log, behind)
 
     def _report(self, action: Action, file: AppendFile) -> None:
-        """Note what is about to be done, after a copy was made of the bytes that go."""
+        """Copy the bytes that will be removed, then note the action."""
         if file.size:
             action = replace(action, kept=self._keeper.keep(action, file))
         self._part.result.report.add(action)

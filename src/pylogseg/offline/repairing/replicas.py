@@ -70,9 +70,9 @@ def _cluster_of(storage: Storage, log_dir: str) -> str | None:
 def holes(
     surveys: Sequence[Survey], bases: Sequence[int], paths: Sequence[str], noted_end: int
 ) -> list[tuple[int, Gap]]:
-    """Return the offsets between segments, and behind the last, that no damage stands for, each with its segment.
+    """Return missing offsets between and behind segments that no damaged bytes explain, each with its segment.
 
-    `noted_end` is how far the log went by the checkpoints. The last segment may be empty, or have zeros alone.
+    `noted_end` is the end of the log by the checkpoints. The last segment may be empty, or have zeros alone.
     """
     found = []
     ranges = [survey.offsets for survey in surveys]

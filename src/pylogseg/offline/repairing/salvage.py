@@ -140,7 +140,7 @@ def _without_leap(at: npt.NDArray[np.intp], rows: BatchTable, base_offset: int) 
 def _without_overlooked(
     file: AppendFile, gaps: list[Gap], base_offset: int, limit_bytes: int
 ) -> tuple[list[Gap], list[npt.NDArray[Any]]]:
-    """Return the gaps without the good batches in those that touch, and these batches.
+    """Return the gaps without the good batches inside neighbouring ones, and these batches.
 
     A damaged length may lead into the middle of the next batch, to bytes that look like the beginning of one: then
     there are two gaps, and the good batch lies across their border.
@@ -165,7 +165,7 @@ def _without_overlooked(
 def _batches_up_to(
     file: AppendFile, start: int, end: int, lowest_offset: int, limit_bytes: int
 ) -> npt.NDArray[Any] | None:
-    """Good batches that run to a position; what does not may be the payload of a record that looks like batches."""
+    """Good batches in a row up to a position; otherwise they may be a record's payload that looks like batches."""
     search = BatchSearch(file, start, end)
     while (at := search.next(start, lowest_offset)) is not None:
         view = file.view(at, end - at)

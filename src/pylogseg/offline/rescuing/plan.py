@@ -104,7 +104,7 @@ class RescueRequest(NamedTuple):
 
 
 def make_plan(look: QuorumLook, wanted: RescueRequest, behind: Sequence[bytes] = ()) -> RescuePlan:
-    """Choose the best copy, and lay out each byte; RequestError names what forbids a rescue.
+    """Choose the best copy, and plan each byte; RequestError names the obstacle to a rescue.
 
     `behind` has values of records of the metadata that follow those of the rescue.
     """
@@ -257,7 +257,7 @@ def new_directory_id(seed: str) -> str:
 
 
 def _listener(look: QuorumLook) -> str:
-    """Return the name of the controllers' listener, by their record, or by what they registered."""
+    """Return the name of the controllers' listener, from the voters' record or from their registrations."""
     voters = (look.best.voters if look.best else None) or ()
     names = [voter.endpoints[0][0] for voter in voters if voter.endpoints]
     if not names and look.image is not None:
@@ -318,7 +318,7 @@ def _add_voters(plan: RescuePlan, voters: Sequence[Voter]) -> None:
 
 
 def _add_behind(plan: RescuePlan, values: Sequence[bytes]) -> None:
-    """Add records of the metadata, in batches that Kafka reads whole."""
+    """Add metadata records, in batches that Kafka reads whole."""
     time_ms = max(plan.best.time_ms, 0) + 1
     for first in range(0, len(values), _IN_A_BATCH):
         rows = [(time_ms, None, value) for value in values[first : first + _IN_A_BATCH]]

@@ -1,4 +1,4 @@
-"""Writing what a plan says: a new log directory for each controller, or the new records into a survivor's log.
+"""Writing a plan: a new log directory for each controller, or new records into a survivor's log.
 
 A new folder is made beside its name, read again and compared, and only then gets the name. In place, one append of one
 batch makes the difference: a controller that starts before it has the old voters, and after it the new ones.
@@ -23,7 +23,7 @@ _Advance = Callable[[int], None]
 
 
 def write_folders(plan: RescuePlan, storage: Storage, advance: _Advance, before: Sequence[NewFolder] = ()) -> None:
-    """Make all new folders, check them, and then give them their names; those of `before` get theirs first."""
+    """Make all new folders, check them, and then give them their names; the folders of `before` first."""
     folders = [NewFolder(storage, controller.path) for controller in plan.controllers]
     try:
         with contextlib.ExitStack() as stack:

@@ -59,7 +59,7 @@ class Arrival(NamedTuple):
         return rename_ids(found, self.origin) if self.is_foreign else found
 
     def changes(self, name: str) -> Callable[[Window], Any] | None:
-        """Return what changes the records of a partition, a window at a time; None if nothing does."""
+        """Return the function that changes a partition's records, a window at a time; None without changes."""
         if not self.is_foreign or partition_of(name)[0] != GROUPS:
             return None
 
@@ -137,9 +137,7 @@ def _rename(
 def _rename_in_batches(
     storage: Storage, path: str, origin: str, has_commits: bool, on_bytes: Callable[[int], None]
 ) -> tuple[set[int], int]:
-    """Patch the batches of a file with checked CRCs; return its old producer ids, and the batches that could not be
-    patched.
-    """
+    """Patch the batches of a file with checked CRCs; return its old producer ids, and the batches that stay."""
     file, seen, kept = storage.open_index(path), set[int](), 0
     try:
         for window in checked_windows(file, 0, lambda gap: None, crc=False):
@@ -173,7 +171,7 @@ def open_transactions(folder: str) -> list[ProducerRow]:
 def seen_by_clients(
     results: Iterable[PartitionResult], arrivals: Mapping[str, Arrival], lacking: Sequence[Finding] = ()
 ) -> Iterator[str]:
-    """Yield lines on what clients of restored partitions will see."""
+    """Yield lines about effects on clients of restored partitions."""
     done = [result for result in results if result.state == "done"]
     by_arrival: dict[tuple[bool, str], list[PartitionResult]] = {}
     for result in done:

@@ -238,7 +238,7 @@ def _into_store(
     on_result: Callable[[PartitionResult], None] | None,
     options: Mapping[str, Any],
 ) -> Result:
-    """Restore into a folder of this machine, and upload what it has then."""
+    """Restore into a folder of this machine, and upload that folder."""
     with upload.open_scratch(dry_run=dry_run) as root:
         upload.check_free([result.name for result in given.partitions if result.state == "done"], overwrite)
         job = Restoring(given, str(root), **options)
@@ -310,7 +310,7 @@ class Restoring:
         return self._end()
 
     def run(self, overwrite: bool) -> Result:
-        """Restore; a partition that `given` writes as failed stays as it is in the target."""
+        """Restore; a partition that `given` marks as failed does not change in the target."""
         check_unlocked(self._target)
         if placed := finish_commits(self._target):  # what died after its commit began is finished first
             places = ", ".join(placed)
@@ -496,7 +496,7 @@ class Restoring:
         return found
 
     def _note_id(self, name: str) -> None:
-        """Find the id that the target's cluster has for a topic: its metadata tells, or what is in the target of it."""
+        """Find a topic's id in the target's cluster: from its metadata, or from the topic's folders in the target."""
         folder = parse_partition_folder(name)
         if folder is not None and folder.topic not in self._known:
             known = (self._ids or {}).get(folder.topic) or topic_id_of(self._storage, os.path.join(self._target, name))

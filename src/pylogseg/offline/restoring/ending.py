@@ -39,7 +39,7 @@ class OpenTransactions:
         self._storage, self._given, self._arrivals, self._aborts = storage, given, arrivals, aborts
 
     def end(self, written: Sequence[WrittenPart], result: Result) -> list[WrittenPart]:
-        """End what is open, and return the parts with their new ends; the result names each transaction."""
+        """End open transactions, and return the parts with their new ends; the result names each transaction."""
         parts = {(part.topic, part.partition): part for part in written if part.name in self._arrivals}
         facts = {place: part.producers for place, part in parts.items() if part.producers}
         staged = [part.folder for place, part in parts.items() if place[0] == TOPIC]
@@ -103,7 +103,7 @@ class OpenTransactions:
         return row
 
     def _coordinator(self, producer_ids: Collection[int], staged: Sequence[str]) -> CoordinatorLog:
-        """Read the coordinators' log: as it is restored, or else in the source."""
+        """Read `__transaction_state`: the restored one, or else the source's."""
         source = self._given.coordinators()
         if staged:
             count = None if source is None else coordinator_count(source[0])
@@ -113,7 +113,7 @@ class OpenTransactions:
         return coordinator_log(*source, producer_ids, coordinator_count(source[0]))
 
     def _note_checkpoints(self, parts: Iterable[WrittenPart], grown: Mapping[Place, int]) -> None:
-        """Raise what checkpoints say of the ends of logs that grew."""
+        """Raise the checkpoints of logs that grew to their new ends."""
         by_folder: dict[str, dict[str, dict[str, int]]] = {}
         for part in parts:
             above, entries = os.path.dirname(part.folder), {}
@@ -126,7 +126,7 @@ class OpenTransactions:
 
 
 def is_added_by_restore(part: Partition, below: int) -> bool:
-    """Check whether records of `__transaction_state` from an offset on are those that a restore adds.
+    """Check whether a restore added the records of `__transaction_state` from an offset on.
 
     Each has the time of the record that it stands for, where a coordinator's has its own.
     """

@@ -1,4 +1,4 @@
-"""Partitions of a log directory as a source of `restore`: byte for byte, with what its checkpoints say of them."""
+"""Partitions of a log directory as a source of `restore`: byte for byte, with their entries in its checkpoints."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class FromLogs(RestoreSource):
         return result
 
     def refuse_inside(self, target: str) -> None:
-        """Raise RequestError if a log directory lies in what is read."""
+        """Raise RequestError if a log directory lies in the source."""
         for name, place in self._places.items():
             source = place.parent if place.is_whole else self._folder(name)
             if not is_same_folder(target, source):
@@ -251,7 +251,7 @@ class FromLogs(RestoreSource):
 
 
 def _partition_name(place: Target, name: str, cluster_metadata: str | None) -> str:
-    """Return the name of the partition that a folder becomes: one that a broker took out of use gets its name back."""
+    """Return the partition's name of a folder; a `-stray` or `-delete` folder gets its name back."""
     folder = parse_partition_folder(name)
     if folder is None or folder.state not in _SET_ASIDE:
         return name

@@ -1,4 +1,4 @@
-"""The plan of a log that is produced again at its own offsets: what takes each offset, from 0 to the end.
+"""The plan of a log that is produced again at its own offsets: the content of each offset, from 0 to the end.
 
 A leader gives offsets one after the other. Records take theirs. Aborted records go into a transaction
 of ours, and its marker takes the offset of the old marker. A hole (a marker of a committed transaction, a record that
@@ -76,7 +76,7 @@ class Outcomes:
         return kept
 
     def abort_open(self, end: int) -> int:
-        """Abort what is open, in the order of the log, with markers behind its end; return the new end."""
+        """Abort open transactions, in the order of the log, with markers behind its end; return the new end."""
         for producer, first in sorted(self.open_first.items(), key=lambda item: item[1]):
             self.aborted.setdefault(producer, []).append(AbortedRange(first, end))
             end += 1

@@ -56,7 +56,7 @@ class PlannedLog:
                 raise damage[0].as_error()
 
     def steps(self, plan: OffsetPlan, advance: Advance) -> Iterator[tuple[OffsetStep, Window | None]]:
-        """Yield what takes each offset, and the batches that the records lie in."""
+        """Yield the steps of the plan, and the batches of their records."""
         for window in self.batches(advance):
 
             def runs_of(row: int, window: Window = window) -> OffsetRuns:
@@ -105,7 +105,7 @@ def move_back(fetched: Iterator[RecordColumns], row: ProducedLog) -> Iterator[Re
 
 
 def is_whole(step: OffsetStep, window: Window) -> bool:
-    """Check whether a step has all of a batch that can go as it is."""
+    """Check whether a step covers a whole batch that can be produced unchanged."""
     batch = window.batches.rows[step.row]
     return (
         batch["magic"] == 2
@@ -116,7 +116,7 @@ def is_whole(step: OffsetStep, window: Window) -> bool:
 
 
 def make_batch(step: OffsetStep, window: Window) -> bytearray:
-    """Return the records of a step as a batch: that of the log, or one that is encoded with the same codec."""
+    """Return the records of a step as a batch: the log's own, or a new one with the same codec."""
     batch = window.batches.rows[step.row]
     if is_whole(step, window):
         start = int(batch["position"]) - window.file_position

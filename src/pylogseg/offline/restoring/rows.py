@@ -98,9 +98,7 @@ class _RowWriter:
         return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
     def _partitions(self, table: pa.RecordBatch) -> Numbers:
-        """Return the partition of each row: from the column, then from the key as Kafka's producer does; without a key
-        any.
-        """
+        """Return the partition of each row: from the column, then the key as in Kafka's producer; otherwise any."""
         count = table.num_rows
         given = table.column("partition") if "partition" in table.schema.names else pa.nulls(count, pa.int32())
         numbers: Numbers = given.fill_null(-1).to_numpy().astype(np.int64)

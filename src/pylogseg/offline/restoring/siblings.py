@@ -20,7 +20,7 @@ class _Sibling(NamedTuple):
 
     @property
     def partitions(self) -> set[str]:
-        """The names of its partitions; where nobody knows whose it is, of those with a segment."""
+        """The names of its partitions; without `meta.properties`, only of folders with a segment."""
         try:
             names = {e.name for e in os.scandir(self.path) if e.is_dir() and parse_partition_folder(e.name)}
             return {name for name in names if not self.problem or _has_segment(os.path.join(self.path, name))}
@@ -29,7 +29,7 @@ class _Sibling(NamedTuple):
 
 
 def _siblings(log_dir: str, sources: Collection[str]) -> list[_Sibling]:
-    """Return the log directories beside one that have its cluster and its node, or do not say whose they are."""
+    """Return the log directories beside one with its cluster and node, or without `meta.properties`."""
     files, root = LocalFiles(), os.path.realpath(log_dir)
     own = read_meta_properties(files, root)
     if own.state is FileState.ABSENT:  # a folder that becomes a log directory of whichever broker

@@ -20,7 +20,7 @@ Arrivals = Mapping[str, Arrival]
 
 
 class RestoreOrder(NamedTuple):
-    """The order to a source: what it writes, and where."""
+    """The order to a source: the partitions to write, and the target."""
 
     staging: Staging
     names: Sequence[str]
@@ -43,7 +43,7 @@ class RestoreSource:
 
     @property
     def is_marked(self) -> bool:
-        """True if all of it was closed cleanly and is whole; what is written anew is."""
+        """True if all of it was closed cleanly and is whole; newly written partitions are."""
         return True
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
@@ -62,11 +62,11 @@ class RestoreSource:
         raise NotImplementedError
 
     def write(self, order: RestoreOrder) -> list[WrittenPart]:
-        """Write partitions into the staging folder; leave out those that come to nothing."""
+        """Write partitions into the staging folder; leave out empty ones."""
         raise NotImplementedError
 
     def is_same(self, name: str, target: str, there: Content, wanted: Content) -> bool:
-        """Check whether a partition in a log directory has what would be written."""
+        """Check whether a partition in a log directory has the same content already."""
         return there == wanted
 
     def coordinators(self) -> tuple[Disk, CutOff] | None:

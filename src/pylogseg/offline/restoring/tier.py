@@ -163,7 +163,7 @@ class FromTier(RestoreSource):
         return written
 
     def _write(self, above: str, part: Partition, said: dict[str, dict[str, int]], order: RestoreOrder) -> WrittenPart:
-        """Write a partition, and note in `said` what the checkpoints have to say of it."""
+        """Write a partition, and note its entries for the checkpoints in `said`."""
         on_bytes = order.on_bytes
         storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
         storage.make_folder(folder)
@@ -282,7 +282,7 @@ class FromTier(RestoreSource):
         return end, noted, is_whole
 
     def _refuse_others(self, result: PartitionResult, differing: Sequence[CorruptionError]) -> None:
-        """Raise if objects are not those of the point of an archive, however good their batches; or say so."""
+        """Raise, or note, that objects differ from the point's, even if their batches are good."""
         for error in differing:
             if not self._skips:
                 raise error
@@ -352,7 +352,7 @@ class _Beside:
         self._transactions.window(good.rows, Window(good.rows, good.data, int(good.rows.position[0])))
 
     def is_whole(self, end: int) -> bool:
-        """Return whether all of them say the same as the segment, which ends before an offset."""
+        """Return whether all small files agree with the segment up to its end offset."""
         report = self._report
         for check in self._checks:
             if check is None:
@@ -382,7 +382,7 @@ def _segments_of(part: Partition, end: int) -> list[Segment]:
 
 
 def _content(part: Partition, until: int, arrival: Arrival) -> Content:
-    """Return offsets and number of records of what `write` makes of a partition."""
+    """Return the offsets and the number of records of the partition that `write` makes."""
     total, copies, reached = ContentSum(part.log_start_offset, arrival.ids), LogCopies(part), None
     for segment in _segments_of(part, until):
         pieces: list[Iterable[Good | Damage]] = [copies.batches(segment)]

@@ -242,7 +242,7 @@ class _ClusterRestore:
         self.result.lacking += findings
 
     def make_plans(self, *, aborts_open: bool, goes_on: bool) -> None:
-        """Read the headers of all logs, and plan each offset; a log without a plan is an error, or the others go on."""
+        """Read the headers of all logs, and plan each offset; a log without a plan is an error, or is left out."""
         is_named = not self._choice.is_all
         parts = []
         for part in self._chosen:
@@ -434,7 +434,7 @@ class _ClusterRestore:
             self._end_topic(name, before[name], is_whole=all(planned.row.state != "failed" for planned in some))
 
     def _make_topic(self, name: str, some: Sequence[PlannedLog]) -> Mapping[str, str] | None:
-        """Make a topic if it is not there, and set what has to hold meanwhile.
+        """Create a topic if it does not exist, and set the settings that the restore needs.
 
         Returns the settings that it gets at the end; None if it keeps those that it has.
         """
@@ -569,7 +569,7 @@ class _ClusterRestore:
         return note
 
     def _produce_new(self, planned: PlannedLog, producer: PartitionProducer, advance: Advance) -> None:
-        """Produce what was committed to wherever the partition stands."""
+        """Produce the committed records behind the present end of the partition."""
         planned.row.log_start, planned.row.log_end = 0, producer.end()
         for step, window in planned.steps(planned.plan, advance):
             if step.kind == "records" and step.slot < 0:
@@ -615,7 +615,7 @@ class _ClusterRestore:
     # ---- groups ----
 
     def commit_groups(self) -> None:
-        """Commit what groups had committed in the source, for partitions that are restored."""
+        """Commit the source's group offsets for restored partitions."""
         rows = {row.place: row for row in self.result if row.state in ("done", "unchanged")}
         disk = self._disk
         if not any(part.topic == GROUPS for part in disk.partitions):
@@ -653,7 +653,7 @@ class _ClusterRestore:
     def _commit(
         self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]
     ) -> dict[tuple[str, int], CommittedOffset]:
-        """Commit offsets of a group; return those that it has then."""
+        """Commit offsets of a group; return its offsets afterwards."""
         try:
             refused = administering.commit_group_offsets(self._cluster, group, offsets)
             there = administering.read_group_offsets(self._cluster, group, offsets)
@@ -672,7 +672,7 @@ class _ClusterRestore:
 
 
 def _metadata_of(disk: Disk) -> ClusterMetadata | None:
-    """Return what the metadata log on a disk says; None without one."""
+    """Return the content of the metadata log on a disk; None without one."""
     for part in disk.partitions:
         if part.topic == METADATA_TOPIC and not part.state and part.segments:
             return ClusterMetadata.read(part)

@@ -56,14 +56,14 @@ class StoreUpload:
                 raise RequestError(f"{self.store.name(name)}: it already exists; overwrite (--overwrite) replaces it")
 
     def stage(self, written: WrittenPart) -> WrittenPart:
-        """Upload what an attempt of a task made; return where it lies."""
+        """Upload the files of a task's attempt; return their place."""
         place = f"{_STAGED}/{uuid.uuid4().hex}"
         for path in sorted(Path(written.folder).iterdir()):
             self.store.put(f"{place}/{path.name}", path)
         return written._replace(folder=place)
 
     def commit(self, partitions: Mapping[str, Mapping[str, Path | str]], root: Path) -> None:
-        """Put partitions in place, by the files of each: those of this machine, or objects that were staged.
+        """Put partitions in place, from files of this machine or from staged objects.
 
         `root` has the small files as they are to be.
         """
@@ -82,7 +82,7 @@ class StoreUpload:
         self._say(before - names)
 
     def commit_staged(self, partitions: Sequence[Sequence[WrittenPart]], root: Path) -> None:
-        """Put in place what tasks have staged, by the parts of each partition in the order of their offsets."""
+        """Put staged objects in place: the parts of each partition in the order of their offsets."""
         files: dict[str, dict[str, Path | str]] = {}
         for parts in partitions:
             of_name = files.setdefault(parts[0].name, {})

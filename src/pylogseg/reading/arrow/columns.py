@@ -144,7 +144,7 @@ def record_batches(chunks: Iterable[Chunk], target: pa.Schema, gaps: list[Gap]) 
 
 
 def note_times(chunk: Chunk, gaps: list[Gap]) -> None:
-    """Add the timestamps of a chunk that no column can hold to some gaps: one gap for those of a file in a row."""
+    """Add gaps for timestamps that no column can hold: one gap for neighbouring records of a file."""
     unfit = np.flatnonzero(~are_held(chunk.columns.timestamp))
     if not len(unfit):
         return
@@ -206,7 +206,7 @@ def binary_array(
 
 
 def _assemble_array(kind: pa.DataType, size: npt.NDArray[np.int32], null_count: int, buffers: list[Any]) -> pa.Array:
-    """An array of what the decoder made besides its columns."""
+    """Make an array of buffers that the decoder filled beside its columns."""
     validity = np.packbits(size >= 0, bitorder="little") if null_count else None
     held = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
     return pa.Array.from_buffers(kind, len(size), held, null_count)
@@ -265,7 +265,7 @@ def _no_headers(count: int) -> pa.Array:
 
 
 def _repeat_value(value: Any, kind: pa.DataType, count: int) -> pa.Array:
-    """An array of one value, or of nulls: a slice of one that was made before, where there is one."""
+    """An array of one repeated value, or of nulls; a short one is a slice of an earlier array."""
     if count * (len(value) if isinstance(value, str) else 8) > _KEPT_BYTES:
         return _long_repeated.__wrapped__(value, kind, count)
     return _kept_repeated(value, kind, count)
@@ -321,7 +321,7 @@ def _timestamp_type(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 
 
 def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    """Sequence of each record: that of the batch and the offset delta, going on with 0 after 2^31-1; -1 none."""
+    """Sequence of each record: the batch's plus the offset delta; 0 follows 2^31-1; -1 none."""
     columns = chunk.columns
     base = columns.batches.base_sequence.astype(np.int64)[columns.batch]
     delta = columns.offset - columns.batches.base_offset[columns.batch]

@@ -39,7 +39,7 @@ _OF_SETTINGS = {
 
 
 class Asking(NamedTuple):
-    """A request, and what may be decided about it."""
+    """A request, and the decisions about it."""
 
     authorizer: Authorizer
     api: Api
@@ -128,7 +128,7 @@ def _answer(asking: Asking) -> Values | None:
 
 
 def _find_denied(asking: Asking) -> int | None:
-    """Return the type of a resource for whose sake a request is refused; None if it is not."""
+    """Return the type of the resource that the client may not use; None if the request is allowed."""
     values = asking.call.values
     for need in asking.api.needs:
         if not need.answer:
@@ -139,7 +139,7 @@ def _find_denied(asking: Asking) -> int | None:
 
 
 def _without_denied(asking: Asking) -> tuple[list[tuple[str, list[Any]]], Call]:
-    """Return the rows of errors, each with its list in the answer, and the request without what was refused."""
+    """Return the rows of errors, each with its list in the answer, and the request without the refused rows."""
     left, answers = asking.call, []
     for need in asking.api.needs:
         if not need.answer:
@@ -252,7 +252,7 @@ def fetch_offsets(asking: Asking) -> Values:
 
 
 def _readable(asking: Asking, group: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what may be asked of a group, and the topics with errors."""
+    """Return the allowed part of a request about a group, and the topics with errors."""
     need, kept, errors = need_topics(acls.DESCRIBE), [], []
     for row in group["topics"] or ():
         name, kind = _name_resource(asking.call, need, row)

@@ -41,7 +41,7 @@ _FILTER = ("resourceTypeFilter", "resourceNameFilter", "patternTypeFilter", "pri
 
 
 def _check_known(numbers: list[int]) -> None:
-    """End the connection of a client that says it does not know what it asks for, as Kafka does."""
+    """End the connection of a client that sends an unknown type in a filter, as Kafka does."""
     if 0 in numbers:
         raise Disconnected("a request about ACLs has UNKNOWN elements")
 
@@ -117,7 +117,7 @@ def _size(acl: Acl) -> int:
 
 
 def _check(acl: Acl) -> None:
-    """Raise KafkaError for what is no ACL, in Kafka's words."""
+    """Raise KafkaError, in Kafka's words, for an invalid ACL."""
     why = ""
     if acl.kind == CLUSTER and acl.name != CLUSTER_NAME:
         why = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
@@ -216,7 +216,7 @@ def _describe_user(name: str, found: list[dict[str, int]] | None, is_double: boo
 
 
 def alter_users(call: Call) -> Values:
-    """Answer AlterUserScramCredentials: what a password was made into is kept, never the password."""
+    """Answer AlterUserScramCredentials: the salted hash is kept, never the password."""
     asked = [*call.values["deletions"], *call.values["upsertions"]]
     names = Counter(user["name"] for user in asked)
     rows: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Changes of settings: of topics, of the broker, of groups and of what clients report; refused in Kafka's words."""
+"""Changes of settings: of topics, of the broker, of groups and of client metrics; refused in Kafka's words."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _change_some(kind: int, asked: dict[str, Any], own: Mapping[str, str]) -> di
 
 
 def _check(kind: int, changed: Mapping[str, str]) -> None:
-    """Raise KafkaError for what cannot be set, of all resources but topics."""
+    """Raise KafkaError for invalid settings of resources other than topics."""
     definitions = settings(KINDS[kind])
     if kind == BROKER_RESOURCE:
         fixed = sorted(name for name in changed if name in definitions and not definitions[name].is_dynamic)

@@ -72,7 +72,7 @@ class BootstrapContents:
 
 
 def read_kept(data: bytes, path: str) -> BootstrapContents:
-    """Return what is in the file; CorruptionError if it is damaged."""
+    """Return the content of the file; CorruptionError if it is damaged."""
     contents = BootstrapContents(features={})
     by_id: dict[str, KeptTopic] = {}
     for name, version, fields in _records(data, path):
@@ -188,5 +188,5 @@ def write_label(storage: Storage, path: str, meta: MetaProperties) -> None:
 
 
 def encode_label(meta: MetaProperties) -> bytes:
-    """Return what `meta.properties` has, with the time of now."""
+    """Return the content of `meta.properties`, with the present time."""
     return encode_meta_properties(meta, time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime()))

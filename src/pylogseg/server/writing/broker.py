@@ -53,7 +53,7 @@ def broker_service(
     above: Callable[[], Offsets] | None = None,
     ids_from: int | None = None,
 ) -> Service:
-    """Return what the requests of a server meet; groups and transactions go on where they stood.
+    """Return the service behind a server's requests; groups and transactions continue from their stored state.
 
     They have their records in Kafka's own topics. Above a copy these are the copy's, which do not grow: there `above`
     returns the offsets that groups start with. Ids of producers begin with `ids_from`. Existing logs may remember
@@ -85,7 +85,7 @@ def broker_service(
 
 
 def _protect(service: Service, topics: Topics, guard: Guard) -> None:
-    """Let in whom a guard lets in, and users that clients make; where it asks for ACLs, only for what these allow."""
+    """Admit the guard's users, and users that clients create; with ACLs, only for the allowed operations."""
     service.guard = guard
     if guard.users is not None:
         guard.users.take_others(lambda: topics.users)
@@ -311,7 +311,7 @@ class Broker(Server):
     def records(
         self, topic: str, partition: int | None = None, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> list[Record]:
-        """Return what is in a topic now.
+        """Return the present records of a topic.
 
         Parameters
         ----------
@@ -512,7 +512,7 @@ class Broker(Server):
         self._control.pause()
 
     def resume(self) -> None:
-        """Answer again, first what came during the pause."""
+        """Answer again, first the requests from the pause."""
         self._control.resume()
 
 

@@ -25,7 +25,7 @@ class MovableClock:
         return time.monotonic() + self._ahead_s
 
     def advance(self, seconds: float) -> None:
-        """Move it ahead: what times out until then has timed out when this returns.
+        """Move it ahead; timeouts up to then have happened when this returns.
 
         Raises RequestError for a step back.
         """

@@ -74,7 +74,7 @@ class RequestFilter(NamedTuple):
         return any(map(self.chooser(call, lists), call.values[lists[0].request] or ()))
 
     def chooser(self, call: Call, lists: tuple[Rows, ...]) -> Callable[[Any], bool]:
-        """Return a predicate for a row of a topic, or its name."""
+        """Return a predicate that takes a topic's row of the request, or a topic's name."""
 
         def is_meant(row: Any) -> bool:
             name = row if isinstance(row, str) else _name_of(row)
@@ -113,7 +113,7 @@ class Requests:
                 self._bytes -= self._kept.popleft()[1]
 
     def list_requests(self) -> list[ReceivedRequest]:
-        """Return them, the oldest first."""
+        """Return the requests, the oldest first."""
         with self._mutex:
             return [seen for seen, _ in self._kept]
 
@@ -157,7 +157,7 @@ class Control:
         return fail(api, call, rule.code, _WANTED) if rule.named.topic is None else _fail_in_part(api, call, rule)
 
     def before_fetch(self, call: Call, topic: str, number: int) -> None:
-        """Do what a test wants for a partition of a fetch; raises its error."""
+        """Apply a test's orders to a partition of a fetch; raises the ordered error."""
 
         def is_meant(named: RequestFilter) -> bool:
             return named.topic == topic and named.partition in (None, number)
@@ -340,7 +340,7 @@ def _fail_in_part(api: Api, call: Call, rule: _Rule) -> Values:
 
 
 def _depth(api: Api) -> int:
-    """Return for what single parts of a request there are errors: 1 topics, 2 their partitions too."""
+    """Return the depth of single errors in an answer: 1 topics, 2 also partitions."""
     if api.key == _FETCH:
         return 2
     return len(api.rows) if api.rows and {"name", "topic"} & set(api.rows[0].copied) else 0

@@ -1,4 +1,4 @@
-"""Topics of a directory that this process owns: what is written is kept in the engine's files."""
+"""Topics of a directory that this process owns, in the engine's files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DirectoryLogs:
             raise
 
     def _settings_of_topics(self) -> dict[str, dict[str, Any]]:
-        """Return what the manager hears of topics before it loads their logs."""
+        """Return the settings of topics that the manager gets before it loads their logs."""
         kept, dynamic = self.contents.topics, self.contents.dynamic
         nodes = {
             key: value for (kind, _), node in dynamic.items() if kind == BROKER_RESOURCE for key, value in node.items()
@@ -119,7 +119,7 @@ class DirectoryLogs:
         return bool(logs) and _begins_with_control(logs[0])
 
     def cuts(self) -> list[str]:
-        """Return what was cut off of logs that were not closed cleanly, or is missing of them."""
+        """Return the bytes that recovery cut off logs, and their missing records."""
         logs = [log for _, _, log in self.manager.places()]
         return [str(action) for log in logs for action in log.report.actions if action.bytes_gone or action.is_damage]
 
@@ -218,7 +218,7 @@ class DirectoryLogs:
         """Do nothing: the manager compacts."""
 
     def delete(self, served: ServedPartition) -> None:
-        """Let the manager delete a partition; what cannot be deleted is logged."""
+        """Let the manager delete a partition; log a failure."""
         try:
             self.manager.delete(served.topic, served.number)
         except PylogsegError as error:
@@ -302,7 +302,7 @@ def _begins_with_control(path: str) -> bool:
 
 
 def _select_settings(topic: str, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return a topic's settings for the manager, with those that it wants to hear before it deletes anything."""
+    """Return a topic's settings for the manager, explicit ones of retention too: without them it deletes nothing."""
     settings_of_log = config(topic, settings)
     own = {name.replace(".", "_"): value for name, value in settings.items()}
     return {**{name: getattr(settings_of_log, name) for name in _SAID}, **own}

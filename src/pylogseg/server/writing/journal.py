@@ -123,7 +123,7 @@ class _TopicJournal:
 
 
 def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: ProducerIdAndEpoch) -> bytearray:
-    """Return one batch, which belongs to the transaction of a producer if one is given."""
+    """Return one batch; with a producer, it belongs to that producer's transaction."""
     if producer == NOBODY:
         return encode(rows, base_offset=0, batch_bytes=_MOST_BYTES)
     data = encode(
@@ -190,7 +190,7 @@ class OffsetsJournal(_TopicJournal):
         self._append(group, [*(self._record(group, place, None) for place in places), head])
 
     def note_group(self, group: str, fields: Mapping[str, Any]) -> None:
-        """Note the generation of a classic group, and its members with what each was assigned."""
+        """Note the generation of a classic group, and its members with their assignments."""
         value = {**fields, "currentStateTimestamp": self._topics.clock.now_ms()}
         self._append(group, [encode_coordinator("GroupMetadata", {"group": group}, _GROUP_VERSION, value)])
 
@@ -220,7 +220,7 @@ class OffsetsJournal(_TopicJournal):
     def _decode_records(
         self, records: RecordColumns, path: str, groups: dict[str, dict[str, Any]]
     ) -> Iterator[tuple[str, Place, Committed | None]]:
-        """Yield the offsets; what records say of groups goes into a dictionary."""
+        """Yield the offsets; records about groups go into a dictionary."""
         for row in range(len(records)):
             key, value = decode_coordinator(self.topic, records.key(row) or b"", records.value(row), path)
             if key.number in _OFFSET_KEYS and key.fields is not None:

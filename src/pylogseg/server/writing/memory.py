@@ -47,7 +47,7 @@ class MemoryLogs:
         log.close_handles()
 
     def usage(self, log_dir: str) -> tuple[int, int]:
-        """Return how large a disk is, and how much of it is free; -1 for what is in memory."""
+        """Return how large a disk is, and how much of it is free; -1 for topics in memory."""
         return (-1, -1) if log_dir == self.home else usage_of_disk(log_dir)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class MemoryLogs:
         """Do nothing: it does not outlast the process."""
 
     def configure(self, topic: Topic, settings: Mapping[str, str]) -> None:
-        """Apply new settings to the logs that are open; the others open with them."""
+        """Apply new settings to the open logs; logs that open later get them, too."""
         logs = [log for served in topic.partitions.values() if (log := served.open_log) is not None]
         for log in logs:
             try:

@@ -121,7 +121,7 @@ def quorum(call: Call) -> Values:
 
 
 def config_resources(call: Call) -> Values:
-    """Answer ListConfigResources; version 0 asks for what clients report alone."""
+    """Answer ListConfigResources; version 0 asks only for client metrics."""
     wanted = set(call.values["resourceTypes"]) or set(KINDS) if call.version else {METRICS_RESOURCE}
     pairs = {(TOPIC_RESOURCE, name) for name in call.catalog.topics} | {(BROKER_RESOURCE, str(call.catalog.node_id))}
     pairs |= {

@@ -61,7 +61,7 @@ class TopicStore(LogOpener, Protocol):
 
 
 class Topics:
-    """The topics of a catalog as clients change them, and what is appended to them."""
+    """The topics of a catalog, for changes by clients and for appends."""
 
     def __init__(self, catalog: Catalog, store: TopicStore) -> None:
         self.catalog, self.store, self.clock = catalog, store, store.clock
@@ -114,7 +114,7 @@ class Topics:
             return LogConfig()
 
     def settings_of(self, topic: str, own: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings of a topic: its own, and those that the broker has for all but Kafka's own topics."""
+        """Return the settings of a topic: its own, and the broker's defaults (not for Kafka's own topics)."""
         nodes = [self.catalog.dynamic.get((BROKER_RESOURCE, node), {}) for node in ("", str(self.catalog.node_id))]
         brokers = {name: value for node in nodes for name, value in node.items()}
         defaults = {} if topic in INTERNAL else topic_settings(brokers)
@@ -137,7 +137,7 @@ class Topics:
                 raise
 
     def set_access(self, change: Callable[[Acls, UsersOfScram], tuple[Acls, UsersOfScram]]) -> None:
-        """Exchange ACLs and users by what a function makes of them; KafkaError if that cannot be kept."""
+        """Replace ACLs and users by a function's result; KafkaError if the result cannot be stored."""
         with self._changing:
             self.store.check_changeable()
             before = self.acls, self.users
@@ -340,7 +340,7 @@ def config(topic: str, settings: Mapping[str, str]) -> LogConfig:
 
 
 def checked_config(topic: str, settings: Mapping[str, str]) -> LogConfig:
-    """Return what `config` does; KafkaError, in Kafka's words, if a setting is invalid or is none of Kafka's."""
+    """Do the work of `config`; KafkaError, in Kafka's words, for an invalid or unknown setting."""
     definitions = settings_of_kafka("TOPIC")
     for name, value in settings.items():
         if name not in definitions and not name.startswith("internal."):

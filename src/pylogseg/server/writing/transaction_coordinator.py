@@ -61,7 +61,7 @@ class TransactionCoordinator:
         self._closed = False
 
     def resume(self, found: dict[str, Transaction]) -> None:
-        """Go on with transactions of an earlier process; those that were prepared are ended."""
+        """Go on with transactions of an earlier process; end the prepared ones."""
         with self._changed:
             self._transactions.update(found)
             self.tick()
@@ -168,7 +168,7 @@ class TransactionCoordinator:
     # ---- the end of a transaction ----
 
     def _finish(self, found: Transaction) -> None:
-        """Write what a prepared transaction needs; after a failure of the disk it is tried again."""
+        """Write the markers and offsets of a prepared transaction; a later call retries after a failure of the disk."""
         self._watch()
         self._note(found)  # where that fails, nothing has been decided
         try:
@@ -197,7 +197,7 @@ class TransactionCoordinator:
         self._groups.end_transaction(ending.producer.id, commits=ending.commits)
 
     def _coordinator_epoch(self) -> int:
-        """Return the epoch of markers, as in Kafka that of the leader of the partition that has the transactions."""
+        """Return the epoch of markers: as in Kafka, the leader epoch of the partition of `__transaction_state`."""
         topic = self._topics.catalog.topics.get("__transaction_state")
         return max((part.leader_epoch for part in topic.partitions.values()), default=0) if topic is not None else 0
 

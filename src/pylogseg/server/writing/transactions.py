@@ -182,7 +182,7 @@ class Transaction:
         return self.ending()
 
     def ending(self) -> TransactionEnd:
-        """Return what has to be written, of a transaction that is prepared."""
+        """Return the partitions and groups of a prepared transaction."""
         commits = self.state is TransactionState.PREPARE_COMMIT
         return TransactionEnd(self.producer, commits, tuple(sorted(self.places)), self.version)
 

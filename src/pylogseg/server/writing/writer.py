@@ -24,6 +24,6 @@ class Writing:
 
 
 def writing_of(call: Call) -> Writing:
-    """Return what a request meets."""
+    """Return the service of a request."""
     assert isinstance(call.service.writing, Writing)
     return call.service.writing

@@ -138,8 +138,7 @@ def lacking_of(
     is_asked: Callable[[str, int], bool] = lambda topic, partition: True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
-    """Return the missing records of a table by its notes: records that were not or could not be exported, and lost
-    files.
+    """Return the missing records of a table by its notes: not exported, unreadable, or in lost files.
 
     `is_asked` selects the partitions, also partitions without any file left.
     """

@@ -1,4 +1,4 @@
-"""`pylogseg.cluster_state`: what a cluster's own topics say, as tables."""
+"""`pylogseg.cluster_state`: the content of a cluster's own topics, as tables."""
 
 from __future__ import annotations
 

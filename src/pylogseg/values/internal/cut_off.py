@@ -22,7 +22,7 @@ class CutOff(NamedTuple):
 
     @classmethod
     def of(cls, as_of: AsOf | None) -> CutOff:
-        """Return what a caller means: a time includes its own millisecond, and a datetime needs a zone."""
+        """Return the cut-off of an argument: a time includes its own millisecond, and a datetime needs a zone."""
         if as_of is None:
             return cls()
         if isinstance(as_of, Mapping):

@@ -242,13 +242,13 @@ def _consumer_protocol(name: str, protocol_type: str, raw: bytes) -> _Row | None
 
 
 def consumer_topics(protocol_type: str, raw: bytes) -> list[str] | None:
-    """The topics that a classic member subscribes to; None where the protocol is not that of consumers."""
+    """The topics that a classic member subscribes to; None unless the protocol is ``consumer``."""
     subscription = _consumer_protocol("ConsumerProtocolSubscription", protocol_type, raw)
     return None if subscription is None else subscription["topics"]
 
 
 def consumer_partitions(protocol_type: str, raw: bytes) -> list[_Row] | None:
-    """The partitions of a classic member; None where the protocol is not that of consumers."""
+    """The partitions of a classic member; None unless the protocol is ``consumer``."""
     parts = _consumer_protocol("ConsumerProtocolAssignment", protocol_type, raw)
     return (
         None if parts is None else _by_topic((row["topic"], row["partitions"]) for row in parts["assignedPartitions"])

@@ -253,7 +253,7 @@ class Image:
                 step(self, fields)
 
     def see(self, node_id: int) -> None:
-        """Note the time of a record about a broker; those of a snapshot have the time of that."""
+        """Note the time of a record about a broker; records of a snapshot have the snapshot's time."""
         if self._is_log:
             self.seen_ms[node_id] = self.time_ms
 
@@ -277,7 +277,7 @@ class Image:
         return unread
 
     def apply(self, record: Part) -> None:
-        """Apply a record; those of a transaction when it ends."""
+        """Apply a record; records of a transaction wait for its end."""
         if record.message is None or record.fields is None:
             self.unknown[record.number, record.version] += 1
             return
@@ -427,7 +427,7 @@ def _change_partition(image: Image, fields: _Fields) -> None:
 
 
 def _unknown_partition(key: Key) -> _Fields:
-    """The facts of a partition without a record of its own: those in its changes."""
+    """The facts of a partition without a record of its own, from its changes."""
     numbers = dict.fromkeys(("leader", "leaderEpoch", "partitionEpoch"), -1)
     lists: _Fields = {name: [] for name in LISTS}
     return {"topicId": key[0], "partitionId": key[1], "leaderRecoveryState": 0} | numbers | lists

@@ -30,7 +30,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
-    """Return the logs of a topic; of several copies of a partition the one that goes furthest."""
+    """Return the logs of a topic; of several copies of a partition, the longest."""
     by_number: dict[int, list[Partition]] = {}
     for partition in disk.partitions:
         if partition.topic == topic and not partition.state and partition.error is None:

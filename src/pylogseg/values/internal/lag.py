@@ -176,7 +176,7 @@ def _first_record(log: LogFiles, at: int, end: int, most_bytes: int, read: list[
 
 
 def _why_not(gaps: Sequence[Gap], offset: int) -> str:
-    """Return why what lies before an offset is not there."""
+    """Return why the records before an offset are absent."""
     return next((f"damage: {gap.reason}" for gap in gaps if gap.is_damage and gap.first_offset <= offset), _GONE)
 
 

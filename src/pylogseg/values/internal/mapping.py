@@ -139,7 +139,7 @@ class _Side:
 
 
 def identity_of(columns: RecordColumns, i: int) -> Identity:
-    """Return what makes record `i` the same elsewhere."""
+    """Return the key by which a record equals record `i` elsewhere."""
     one = columns.take(np.array([i % len(columns)]))
     name, name_size, value, value_size = one.header_spans()
     headers = tuple((one.span(name[k], name_size[k]), one.span(value[k], value_size[k])) for k in range(len(name)))

@@ -76,7 +76,7 @@ def text_array(texts: Sequence[bytes | None]) -> pa.BinaryArray:
 
 
 def dump_texts(made: CoordinatorTexts) -> pa.BinaryArray:
-    """Return what stands behind the metadata of records in Kafka's dump; null where it is not done here."""
+    """Return the text behind the metadata of records in Kafka's dump; null for records that the caller renders."""
     values = pc.fill_null(made.values, b"<DELETE>") if made.values.null_count else made.values
     return _join([" key: ", made.keys, " payload: ", values], pa.binary())
 

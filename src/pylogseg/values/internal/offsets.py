@@ -1,4 +1,4 @@
-"""Committed offsets with what the partitions' own files say: where they end, and how far a group is behind."""
+"""Committed offsets with facts from the partitions' files: the ends of the logs, and the lags of groups."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def offsets_table(records: GroupRecords, topic_ids: Mapping[str, str] | None, en
 
 
 def topic_names(records: GroupRecords) -> dict[str, str]:
-    """Return topics by their ids, as committed offsets name them: also those that were deleted since."""
+    """Return topic names by id, as committed offsets have them, also of deleted topics."""
     table = records.tables.get(1)
     if table is None or "topicId" not in table.column_names:
         return {}
@@ -163,7 +163,7 @@ def _with_pending(table: pa.Table, pending: list[dict[str, Any]]) -> pa.Table:
 
 
 def _with_ends(table: pa.Table, topic_ids: Mapping[str, str] | None, ends: PartitionEnds) -> pa.Table:
-    """Add what the partitions say, each asked once however many groups read it."""
+    """Add the ends of partitions; each is looked up once, for all groups."""
     topics = (
         pc.dictionary_encode(table["topic"].combine_chunks())
         if len(table)

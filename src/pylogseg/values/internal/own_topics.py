@@ -264,7 +264,7 @@ def own_columns(
     topic: str, which: Sequence[str], peek: Callable[[str], Iterable[pa.RecordBatch]], *,
     show_secrets: bool, counts_rest: bool, form: Form | None,
 ) -> dict[str, MessageColumn | JsonColumn]:  # fmt: skip
-    """Return what decodes a topic that Kafka or Connect writes for itself; nothing for another one."""
+    """Return the decoder of a topic that Kafka or Connect writes for itself; None for any other topic."""
     if topic in HOMES:
         has_keys = topic in COORDINATOR_TOPICS
         return {

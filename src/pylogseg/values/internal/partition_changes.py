@@ -47,7 +47,7 @@ class PartitionChanges:
         self.count += len(at)
 
     def apply(self, partitions: dict[Key, _Fields], since: dict[Key, int], unknown: Callable[[Key], _Fields]) -> None:
-        """Apply all changes to the fields of partitions; `unknown` gives those that have no record there.
+        """Apply all changes to the fields of partitions; `unknown` makes the fields of a partition without a record.
 
         `since` is the number of the record that gave a partition all of its fields: earlier changes do not count.
         """

@@ -1,4 +1,4 @@
-"""Keys and values of internal topics as JSON, for what renders records as text."""
+"""Keys and values of internal topics as JSON, for renderers of records as text."""
 
 from __future__ import annotations
 

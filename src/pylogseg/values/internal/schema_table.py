@@ -1,4 +1,4 @@
-"""The table of schemas: what a registry's topic `_schemas` has."""
+"""The table of schemas, from a registry's topic `_schemas`."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _records(keyed: KeyedLog, notes: Notes) -> Iterator[tuple[_Row, int, _Row | 
 
 
 def share_table(disk: Disk, cut_off: CutOff, image: Image | None, ends: PartitionEnds, notes: Notes) -> pa.Table:
-    """Return a row for each share-partition; its lag is what is neither below the start nor done with."""
+    """Return a row for each share-partition; its lag counts records above the start that are not finished."""
     rows = []
     topics = image.topics if image else {}
     for (group, topic_id, partition), state in share_states(disk, cut_off, notes).items():

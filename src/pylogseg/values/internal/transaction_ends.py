@@ -1,4 +1,4 @@
-"""How transactions end that are open at the end of a log, by what the log of their coordinator has of them.
+"""The ends of transactions that are open at the end of a log, by their coordinator's log.
 
 The logs of a point of an archive, or of a copy of a running broker, end at different moments, and so
 `__transaction_state` may have less than the partitions, or more. A coordinator that starts on such logs believes its
@@ -141,7 +141,7 @@ def _decide(noted: NotedTransaction, row: Row, status: int) -> None:
 
 
 def end_of(producer: ProducerRow, place: Place, noted: Sequence[NotedTransaction] | None, lacks: str = "") -> OpenEnd:
-    """Decide what becomes of the open transaction of a producer at the end of a partition's log.
+    """Decide how a producer's open transaction at the end of a partition's log ends.
 
     `noted` is what its coordinator has of the producer's id, in order, and None if no transactional id has it. `lacks`
     says why the coordinator's log may not be all here: then a producer that it does not have is not unknown.
@@ -175,7 +175,7 @@ def end_of(producer: ProducerRow, place: Place, noted: Sequence[NotedTransaction
 
 
 def _is_over(noted: NotedTransaction, producer: ProducerRow) -> bool:
-    """Check whether a partition has the marker of a transaction already, so that what is open there came later."""
+    """Check whether a partition has a transaction's marker already, so that the open one came later."""
     marker = producer.marker
     if marker is None or noted.version >= _RAISES_EPOCH:
         return marker is not None and marker.epoch > max(noted.epochs)
@@ -210,7 +210,7 @@ class EndPlan:
 def planned_ends(
     coordinator: CoordinatorLog, facts: Facts, here: Collection[Place], *, aborts: bool = False
 ) -> EndPlan:
-    """Decide about all open transactions, and what their coordinator has to know of it.
+    """Decide about all open transactions, and make the records that their coordinator needs.
 
     `facts` has the producers of transactions by partition, `here` the partitions that the directory has: others get
     their markers from the coordinator. With `aborts`, what the coordinator goes on with is aborted too. The facts that

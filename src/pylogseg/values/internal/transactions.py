@@ -42,7 +42,7 @@ def transaction_rows(disk: Disk, cut_off: CutOff, notes: Notes) -> list[_Row]:
 def coordinator_log(
     disk: Disk, cut_off: CutOff, producer_ids: Collection[int], count: int | None = None
 ) -> CoordinatorLog:
-    """Return what the coordinator's log has of each transactional id, and of some producers all transactions.
+    """Return the state of each transactional id in the coordinator's log, and all transactions of some producers.
 
     `count` is the number of the topic's partitions in the cluster; None if unknown.
     """

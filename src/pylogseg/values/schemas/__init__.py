@@ -1,1 +1,1 @@
-"""Schemas of values: where they are, and what bytes of Avro, Protobuf and JSON mean by them."""
+"""Schemas of values: their places, and the decoding of Avro, Protobuf and JSON by them."""

@@ -140,7 +140,7 @@ class AvroProgram:
         return len(self._entries) - 1
 
     def arrays(self) -> Arrays:
-        """The program as it is now; `add` leaves what was given out as it is."""
+        """The present program; a later `add` does not change returned arrays."""
         if self._arrays is None:
             self._arrays = (
                 np.array(self._entries, np.int32).reshape(-1, 2),
@@ -276,7 +276,7 @@ class AvroProgram:
                 self._resolve_plain(writer, reader, column)
 
     def _resolve_union(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
-        """A branch for each of the writer's; those that the reader has not fail when they are met."""
+        """A reader's branch for each of the writer's; a value of a branch without one fails."""
         kinds = [branch.kind for branch in writer.branches]
         is_simple = reader.kind == "union" and column.role != "union" and column.type != "null"
         if is_simple and len(kinds) == 2 and kinds.count("null") == 1 and _takes_null(reader):

@@ -96,7 +96,7 @@ class Nodes:
         return np.array(self.rows, np.int32).reshape(-1, 3)
 
     def places(self, count: int) -> npt.NDArray[np.int32]:
-        """Return what a kernel fills with where values failed: a node, and an item of each list around it."""
+        """Return the array for places of failed values: a node, and an item of each list around it."""
         levels = [0]
         for parent, *_ in self.rows[1:]:
             levels.append(levels[parent] + (self.rows[parent][1] == LIST))
@@ -133,7 +133,7 @@ class Values:
 
 
 def member_path(path: str, name: str) -> str:
-    """Return the path of a member of what a path leads to.
+    """Return the path of a member, from the path of its parent.
 
     >>> member_path("$", "a b")
     '$["a b"]'

@@ -180,7 +180,7 @@ def header_names(which: str) -> tuple[str, ...]:
 
 
 def named_by(headers: Mapping[str, bytes | None], which: str) -> Named | None:
-    """Return what a record's headers, the last of each name, say of a schema; None if nothing."""
+    """Return the schema that a record's headers name (of equal names the last counts); None without one."""
     confluent, globally, content, message, coded = (headers.get(name) or b"" for name in header_names(which))
     if len(confluent) >= 17 and confluent[0] == 1:
         return Named("guid", guid=str(uuid.UUID(bytes=confluent[1:17])), indexes=confluent[17:], form="confluent")

@@ -66,7 +66,7 @@ class ProtoField:
 
 @dataclass
 class ProtoMessage:
-    """A message; `nested` are those that the text declares in it, groups too."""
+    """A message; `nested` are the messages and groups declared in it."""
 
     name: str
     fields: list[ProtoField] = field(default_factory=list)
@@ -111,7 +111,7 @@ def parse_proto(text: str, imports: Mapping[str, str] | None = None, title: str 
 
 
 def _parse(text: str, imports: Mapping[str, str], into: ProtoFile) -> list[ProtoMessage]:
-    """Declare what a file and all that it imports have; then find the types that their fields name."""
+    """Declare the types of a file and of all its imports; then resolve the types of their fields."""
     parsers = [_ProtoParser(text, into)]
     done: set[str] = set()
     for parser in parsers:  # grows while it goes on: imports may form chains and rings

@@ -1,4 +1,4 @@
-"""A schema registry over HTTP, with what it said kept on the disk: an id never gets another schema."""
+"""A schema registry over HTTP, with its answers kept on the disk: an id never gets another schema."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Registry:
         return self._ask(path, is_final=is_final, **names, **({"version": version} if is_final else {}))
 
     def _ask(self, path: str, *, is_final: bool, **names: Any) -> Schema | None:
-        """Ask, or look at what was answered before; only an answer that is a schema is kept."""
+        """Return the cached answer, or ask; only a schema is cached."""
         kept = self._cache / (re.sub(r"[^\w.-]", "_", path)[:80] + "-" + hashlib.sha256(path.encode()).hexdigest()[:8])
         if is_final:
             with contextlib.suppress(OSError):
@@ -207,7 +207,7 @@ def _schema(raw: bytes, names: dict[str, Any]) -> Schema | None:
 
 
 def _keep(path: Path, raw: bytes) -> None:
-    """Write a file of the cache; one that cannot be written is no reason to stop."""
+    """Write a file of the cache; a failure does not stop the program."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _keeping, whole(path) as file:

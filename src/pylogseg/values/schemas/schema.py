@@ -1,4 +1,4 @@
-"""A schema as a registry keeps it, with what names it: id, subject and version, GUID."""
+"""A schema as a registry keeps it, with its names: id, subject and version, GUID."""
 
 from __future__ import annotations
 

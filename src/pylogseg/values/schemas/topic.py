@@ -45,7 +45,7 @@ class SchemaTopic:
 
     @classmethod
     def of_disk(cls, disk: Disk, end: int | None = None, until_ms: int | None = None) -> SchemaTopic | None:
-        """Read the topic below an offset and a time, of the folder that goes furthest; None if it is not there."""
+        """Read the topic below an offset and a time, from its longest copy; None if it is absent."""
         folders = [p for p in disk.partitions if p.topic == TOPIC and not p.state and p.segments]
         alone = [Disk((), (folder,), is_named=True) for folder in folders]
         if not alone:
@@ -169,7 +169,7 @@ def _digest(text: Any) -> str | None:
 
 
 def references_of(value: Mapping[str, Any]) -> tuple[Reference, ...]:
-    """Return the references of a schema from its JSON; what is none is left out."""
+    """Return the references of a schema from its JSON, without malformed ones."""
     references = []
     listed = value.get("references")
     for entry in listed if isinstance(listed, list) else ():
