@@ -20,7 +20,7 @@ _RELATIVE = re.compile(
     r"\b(what|whatever|which|whose|whoever|others|else|those (?:that|who|of)|that of|who\b(?! has))\b", re.I
 )
 _NOBODY = re.compile(r"\b(?:is|are|was|were|be|been) (?:said|told|known|named so|not known)\b", re.I)
-_GENERATED = re.compile(r"<!-- (?:columns|table) of .*?<!-- end -->", re.DOTALL)
+_GENERATED = re.compile(r"<!-- (?:columns of|table of|printed by) .*?<!-- end -->", re.DOTALL)
 _CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _VAGUE = ("found", "each", "known", "made", "given", "told")
 #: Words in -ed that are no participles, or are nouns and verbs of the field.
@@ -107,7 +107,7 @@ def agentless() -> list[Place]:
 
 
 def in_pages() -> dict[str, int]:
-    """Return the number of words in each page, without code blocks and tables that are made from the code."""
+    """Return the number of words in each page, without code blocks and tables that a program makes."""
     counts = {}
     for page in PAGES:
         text = _GENERATED.sub("", page.read_text(encoding="utf-8"))

@@ -230,7 +230,7 @@ class PositionedFile(_Closing):
         return done
 
     def file_map(self) -> FileMap | None:
-        """Return what maps pages of a sealed file, for kernels that get over pages which are gone; else None."""
+        """Return the mapper of a sealed file's pages, for kernels that survive a vanished page; None without one."""
         if self._file_map is None and self._sealed_size >= 0:
             from pylogseg._native._records import FileMap
 
