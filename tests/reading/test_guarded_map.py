@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import numpy as np
@@ -14,27 +15,19 @@ import pytest
 from helpers.shell import environment
 
 import pylogseg
+from pylogseg._native import _records
 from pylogseg.env.filesystem import PositionedFile
 from pylogseg.format.records import read_and_decode
 from pylogseg.format.scratch import Density, Scratch
 from pylogseg.reading.arrow.encode import encode
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="files are mapped so on Linux alone")
-_TMPFS = 0x01021994
 COUNT = 2000
-
-
-def is_in_memory(folder):
-    """Check whether a folder is on a file system in memory, whose files are read."""
-    done = subprocess.run(["stat", "-f", "-c", "%t", str(folder)], capture_output=True, text=True, check=True)
-    return int(done.stdout, 16) == _TMPFS
 
 
 @pytest.fixture
 def log(tmp_path):
     """A sealed segment of 12 MB, with an active one behind it."""
-    if sys.platform == "linux" and is_in_memory(tmp_path):
-        pytest.skip("TMPDIR is a file system in memory")
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     path.parent.mkdir()
     path.write_bytes(b"".join(encode([(n, None, b"%06d" % n * 1000)], base_offset=n) for n in range(COUNT)))
@@ -76,6 +69,25 @@ def test_payloads_that_are_not_copied_are_read(log, besides):
         assert maps_of(log) == 0
         log.write_bytes(bytes(log.stat().st_size))
         assert window.columns.value(7) == b"000007" * 1000
+
+
+@LINUX
+def test_files_in_memory_are_read():
+    """Their pages come one by one: a map of them is slower."""
+    folder = "/dev/shm"
+    if not os.access(folder, os.W_OK):
+        pytest.skip(f"{folder} cannot be written to")
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        file.write(b"".join(encode([(n, None, b"value")], base_offset=n) for n in range(50)))
+        file.flush()
+        for everywhere in (True, False):
+            _records.use_maps_in_memory(everywhere)
+            try:
+                with PositionedFile(file.name, sealed=True) as view:
+                    assert decode_window(view, view.size) is not None
+                    assert maps_of(file.name) == everywhere
+            finally:
+                _records.use_maps_in_memory(True)
 
 
 @LINUX
@@ -152,6 +164,8 @@ def test_files_that_are_cut_under_many_threads(log):
 
 _SCRIPT = """
 import mmap, os, signal, sys, faulthandler, pylogseg
+from pylogseg._native import _records
+_records.use_maps_in_memory(True)
 path, how = sys.argv[1:]
 if how == "faulthandler": faulthandler.enable()
 if how == "python": signal.signal(signal.SIGBUS, lambda *_: os._exit(7))

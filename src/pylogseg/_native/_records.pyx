@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 from pylogseg._native._framing cimport Span, Unpacker
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
+from pylogseg._native.kernels cimport guard
 from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
 from pylogseg._native.kernels.guard cimport Map, guarded, map_bytes, unmap
@@ -501,6 +502,11 @@ cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) 
 def use_wide_copies(bint wide):
     """Choose, for tests, whether payloads are copied by registers of 32 bytes; return whether they are now."""
     return record.pls_copies_init(wide) != 0
+
+
+def use_maps_in_memory(bint everywhere):
+    """Choose, for tests, whether files of a file system in memory are mapped as those of disks are."""
+    guard.maps_memory = everywhere
 
 
 keep_freed()
