@@ -10,17 +10,16 @@ from pylogseg.errors import StorageError
 from pylogseg.format.messages import codes
 from pylogseg.live.cluster import PATIENCE_S, Cluster, PassingError, check_code
 from pylogseg.live.connection import BrokerConnection
+from pylogseg.live.describing import describe_topics, own_settings
 
 _T = TypeVar("_T")
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 10, 19
-DESCRIBE_CONFIGS, ALTER_CONFIGS, DELETE_OFFSETS = 32, 44, 47
+ALTER_CONFIGS, DELETE_OFFSETS = 44, 47
 #: Kinds of keys that FindCoordinator takes.
 OF_GROUP, OF_TRANSACTION = 0, 1
 #: Errors of coordinators that end by themselves.
 COORDINATING = frozenset((codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR))
 _TOPIC, _SET, _DELETE = 2, 0, 1
-#: Of DescribeConfigs: the setting is that of the topic itself.
-_OWN = 1
 _TIMEOUT_MS = 30_000
 #: So long it may take until a broker has what the controller has accepted.
 _SPREAD_S = 5.0
@@ -75,16 +74,10 @@ def create_topic(cluster: Cluster, name: str, partitions: int, replicas: int = -
 
 def read_topic_settings(cluster: Cluster, name: str) -> tuple[dict[str, str], set[str]]:
     """Return the settings that a topic has of its own, and the names of all that the cluster knows."""
-    path = f"{cluster.url}/{name}"
-    with cluster.connection() as link:
-        answer = link.ask(DESCRIBE_CONFIGS, {"resources": [_resource(name, configurationKeys=None)]})
-    (row,) = answer["results"]
+    (row,) = describe_topics(cluster, [name])
     if row["errorCode"]:
-        raise _refusal(path, "read the settings", row)
-    rows = row["configs"]
-    return {row["name"]: row["value"] or "" for row in rows if row["configSource"] == _OWN}, {
-        row["name"] for row in rows
-    }
+        raise _refusal(f"{cluster.url}/{name}", "read the settings", row)
+    return own_settings(row), {config["name"] for config in row["configs"]}
 
 
 def alter_settings(cluster: Cluster, name: str, values: Mapping[str, str], removed: Collection[str] = ()) -> None:

@@ -21,13 +21,13 @@ class JsonFields:
 
     def __init__(self, value: Any, at: str, where: str, kind: type[dict[Any, Any]] | type[list[Any]] = dict) -> None:
         if not isinstance(value, kind):
-            raise CorruptionError(at, 0, f"{where or 'it'} is {_show_value(value)}: expected {_KINDS[kind]}")
+            raise CorruptionError(at, 0, f"{where or 'it'} is {show_value(value)}: expected {_KINDS[kind]}")
         self.value: Any = value
         self.at, self.where = at, where
 
     def fault(self, name: str | int, expected: str) -> CorruptionError:
         """Return the error for a member with an unexpected value."""
-        return CorruptionError(self.at, 0, f"{self._name(name)} is {_show_value(self._get(name))}: expected {expected}")
+        return CorruptionError(self.at, 0, f"{self._name(name)} is {show_value(self._get(name))}: expected {expected}")
 
     def _get(self, name: Any) -> Any:
         if isinstance(self.value, dict):
@@ -91,6 +91,6 @@ class JsonFields:
 _KINDS = {dict: "a JSON object", list: "a JSON array"}
 
 
-def _show_value(value: Any) -> str:
+def show_value(value: Any) -> str:
     text = "missing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."

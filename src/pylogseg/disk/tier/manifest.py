@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg.disk.tier.json_fields import show_value
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format import bounded_json
 from pylogseg.format.codec_error import CodecError
@@ -102,13 +103,8 @@ def whole(at: str, fields: dict[str, Any], name: str, most: int = _INT32, least:
     """Return a number of a JSON object; CorruptionError if it is not there, or not within its bounds."""
     value = fields.get(name)
     if type(value) is not int or not least <= value <= most:
-        raise CorruptionError(at, 0, f"{name} is {_show_value(value)}: expected a number from {least} to {most}")
+        raise CorruptionError(at, 0, f"{name} is {show_value(value)}: expected a number from {least} to {most}")
     return value
-
-
-def _show_value(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def parse_chunks(fields: Any, at: str) -> Chunks:
@@ -125,7 +121,7 @@ def parse_chunks(fields: Any, at: str) -> Chunks:
         stored = whole(at, fields, "transformedChunkSize", least=1)
         return FixedChunks(size, file_size, stored, whole(at, fields, "finalTransformedChunkSize"))
     if kind != "variable":
-        raise CorruptionError(at, 0, f"a chunk index of type {_show_value(kind)}: only fixed and variable are known")
+        raise CorruptionError(at, 0, f"a chunk index of type {show_value(kind)}: only fixed and variable are known")
     sizes = _sizes(fields.get("transformedChunks"), at)
     expected = -(-file_size // size)
     if len(sizes) != expected:
