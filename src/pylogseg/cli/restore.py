@@ -80,7 +80,8 @@ aborted. If they come into another cluster, or a topic that was made again, thei
 producers get ids that no cluster hands out, so that no new producer is taken for an
 old one, and leader epochs begin with 0. The output ends with what clients will see.
 A folder that a broker took out of use (-stray, -delete) becomes a partition again if
-its whole name is given; the folder stays.
+its whole name is given; the folder stays. The exit code is 1: no checkpoint says
+where its log started, or which of its records were committed.
 If the cluster of DST has another id for the topic (from the metadata in
 DST or --cluster-metadata), the partition gets that id.
 From a table, records are restored with offset, timestamp, key, value and headers.

@@ -129,7 +129,7 @@ class FromLogs(RestoreSource):
             result.skip(reason, "by its whole name it becomes a partition again" * is_named, not_done=asked)
             return result
         if name in self._set_aside:
-            result.notes.append(
+            result.doubts.append(
                 f"from {self._set_aside[name]}, which a broker took out of use: no checkpoint says where its log "
                 "started, or which of its records were committed"
             )
