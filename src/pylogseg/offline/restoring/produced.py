@@ -148,7 +148,7 @@ class ProducedLog:
     line_type("summary"),
     TableColumn("source", "string", "where the logs come from"),
     TableColumn("target", "string", "URL of the cluster"),
-    TableColumn("offsets", "string", "keep: those of the source; new: others"),
+    TableColumn("offsets", "string", "keep: as in the source; new: other ones"),
     TableColumn("dryRun", "bool", "nothing was written"),
     TableColumn(SPREAD, "map<string, int64>", "partitions by state", source="states"),
     TableColumn("groups", "int64", "offsets of groups that are committed"),
