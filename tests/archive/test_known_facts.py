@@ -151,8 +151,8 @@ def test_deleted_records_stay_deleted(harm: Harm, tmp_path: Path) -> None:
 
 def test_a_partition_that_was_deleted_or_moved(prepared: Path, tmp_path: Path) -> None:
     """Checkpoints keep entries for a while: the metadata says that a broker has the partition no more."""
-    from pylogseg.archive.lacks import find_lost_folders
     from pylogseg.archive.seen import look
+    from pylogseg.archive.writing import find_lost_folders
 
     disk = Path(shutil.copytree(prepared / "disk", tmp_path / "disk"))
     shutil.rmtree(disk / "mixed-0")

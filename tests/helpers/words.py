@@ -146,6 +146,23 @@ def _is_participle(word: str) -> bool:
     return word in _PARTICIPLES or (word.endswith("ed") and word not in _NO_PARTICIPLES)
 
 
+def lonely_modules() -> list[Place]:
+    """Return modules of at most 120 lines that only one module in their folder imports: do they have a subject?"""
+    importers = defaultdict(set)
+    for path, tree in _trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                    importers[name].add(path)
+    places = []
+    for path in _trees():
+        lines = len((PACKAGE / path).read_text(encoding="utf-8").splitlines())
+        users = importers[".".join(("pylogseg", *Path(path).with_suffix("").parts))]
+        if lines <= 120 and len(users) == 1 and Path(path).parent == Path(*users).parent:
+            places.append(Place(path, lines, f"for {', '.join(users)}"))
+    return places
+
+
 def repeated_names() -> dict[str, list[str]]:
     """Return public functions and aliases of modules that stand in several modules, each with its modules."""
     homes = defaultdict(list)

@@ -15,7 +15,7 @@ from pylogseg._native import _lookup
 from pylogseg.env.garbage import pause_collection
 from pylogseg.env.storage import Entry, LocalStorage, MappedFile
 from pylogseg.log import segment_lookup
-from pylogseg.owned.manager.loading import Loading
+from pylogseg.owned.manager.logs import Loading
 
 RECORDS = [(None, b"key", bytes(100))] * 20
 

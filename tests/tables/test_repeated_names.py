@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pylogseg
 from pylogseg.tables.opening import openers
-from pylogseg.tables.sql import repeated
+from pylogseg.tables.sql import answers
 
 pytest.importorskip("duckdb")
 
@@ -31,7 +31,7 @@ def test_strings_stay_what_they_are(names: list[str | None], first: int, count: 
     column = pa.array(names, pa.string()).slice(first, count)
     batch = pa.RecordBatch.from_arrays([column, pa.nulls(len(column))], ["topic", "key"])
     declared = pa.schema([("topic", pa.dictionary(pa.int32(), pa.string())), ("key", pa.null())])
-    found = repeated.as_declared(batch, declared)
+    found = answers.as_declared(batch, declared)
     found.validate(full=True)
     assert found.schema == declared
     assert found.column("topic").to_pylist() == column.to_pylist()
@@ -49,13 +49,13 @@ _QUERIES = (
 )
 
 
-@pytest.mark.skipif(not repeated._HAS_FILTERS, reason="this pyarrow gets strings")
+@pytest.mark.skipif(not answers._HAS_FILTERS, reason="this pyarrow gets strings")
 @pytest.mark.parametrize("query", _QUERIES)
 def test_answers_and_plans_are_those_of_strings(query: str, examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, types, and what is read for them."""
     found = []
     for has_dictionaries in (True, False):
-        monkeypatch.setattr(repeated, "_HAS_FILTERS", has_dictionaries)
+        monkeypatch.setattr(answers, "_HAS_FILTERS", has_dictionaries)
         with Session(openers(pylogseg.open_dir(examples), None), jobs=1) as session:
             plan = session.explain(query)
             found += [(answer.schema, [*answer.batches], plan) for answer in session.run(query)]

@@ -7,13 +7,12 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pylogseg._version import __version__
 from pylogseg.archive.facts import file_faults, id_faults, settle_facts
-from pylogseg.archive.lacks import find_lost_folders, look_for_lacks
 from pylogseg.archive.losses import (
     absence_fault,
     absent_partitions,
@@ -28,8 +27,9 @@ from pylogseg.archive.partitions import PartitionItem, WrittenPartition, flush_s
 from pylogseg.archive.place import check_place, list_objects, lost_objects, lost_segments
 from pylogseg.archive.planning import PartitionPlan, Past, plan_partition
 from pylogseg.archive.read_notes import forget_damage
-from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Key, SeenCluster, look, stamps
+from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Key, Lack, SeenCluster, SeenCopy, look, stamps
 from pylogseg.archive.uploading import UploadJob
+from pylogseg.disk.listing import open_dir
 from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.stores import ObjectStore, check_objects
 from pylogseg.disk.tier.keys import PublicKey
@@ -50,8 +50,9 @@ from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
 from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import FEW, count_text, names_text, size_text
-from pylogseg.inspect.verify.lacking import Look
-from pylogseg.inspect.verify.missing import Around
+from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, Finding
+from pylogseg.inspect.verify.lacking import Look, lacking_of
+from pylogseg.inspect.verify.missing import Around, absolute, check_partitions
 from pylogseg.reading.state import Throttle
 from pylogseg.tables.export.notes import lock_place
 from pylogseg.tables.question import check_asked, disk_of
@@ -567,3 +568,57 @@ def _have_changed(seen: SeenCluster, times: Sequence[int]) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+# ---- offsets that a disk lacks, or may lack ----
+#
+# A run looks before it decides what the next point needs, with the checks of `verify`. It looks at a partition if
+# something about it is new: it is in no point yet, its start moved, a sealed segment has other bytes than before, or
+# the newest point has a fault of it.
+
+#: Kinds of findings about offsets that are not there.
+_LACKS = ("missing", "gap", "orphan-lost", PERHAPS_COMPACTED)
+
+
+def look_for_lacks(copy: SeenCopy, seen: SeenCluster, around: Around, how: Look) -> None:
+    """Note in a copy the offsets that its disk lacks. While a broker runs, a second look has to confirm the first one.
+
+    `around` has the checkpoints, which many partitions share.
+    """
+    findings = lacking_of(copy.partition, around, how)
+    if findings and seen.is_running:
+        try:
+            (now,) = open_dir(copy.partition.path).partitions
+        except (RequestError, StorageError):  # a broker removed it
+            return
+        now = replace(now, log_start_offset=max(now.log_start_offset, copy.partition.log_start_offset))
+        again = {(finding.kind, *finding.offsets) for finding in lacking_of(now, Around(seen.disk, seen.clusters), how)}
+        findings = [finding for finding in findings if (finding.kind, *finding.offsets) in again]
+    copy.lacks = [_lack(row) for row in findings if row.kind in _LACKS and row.last_offset is not None]
+
+
+def _lack(finding: Finding) -> Lack:
+    return Lack(*finding.offsets, finding.is_damage, f"{finding.path}: {finding.reason}")
+
+
+def find_lost_folders(seen: SeenCluster, there: Collection[Key]) -> Iterator[tuple[str, str]]:
+    """Yield the partitions that checkpoints of a disk have, and no disk, with a fault: not if deleted, or moved."""
+    around, metadata, names = Around(seen.disk, seen.clusters), seen.metadata, {(key[0], key[2]) for key in there}
+
+    def may_be_lost(node: int, topic: str, partition: int) -> bool:
+        if (topic, partition) in names:
+            return False
+        topic_id = None if metadata is None else metadata.topic_ids.get(topic)
+        if metadata is None or topic_id is None:
+            return metadata is None or topic not in metadata.removed_topics
+        replicas = metadata.replicas.get((topic_id, partition))
+        return replicas is not None and (node < 0 or node in replicas)
+
+    places = {(p.topic, p.partition): d.path for d in seen.disk.log_dirs for p in d.partitions if not p.state}
+    for number, log_dir in enumerate(seen.disk.log_dirs):
+        node = seen.disks[number].node_id
+        checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
+        for finding in check_partitions(log_dir, checkpoints, places, functools.partial(may_be_lost, node)):
+            if finding.is_damage:
+                remedy = f"{finding.remedy}; if it was deleted, a broker that starts here takes its offsets out"
+                yield os.path.basename(finding.path), f"{finding.path}: {finding.reason}; {remedy}"

@@ -7,8 +7,7 @@ from typing import IO
 
 import click
 
-from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
-from pylogseg.cli.retain import COLUMNS
+from pylogseg.cli.offline import DELETED, EXIT_CODES, Request, offline_command
 from pylogseg.errors import RequestError
 from pylogseg.offline.deleting_records import delete_records as delete_of_logs
 from pylogseg.offline.deleting_records import parse_offsets
@@ -52,7 +51,7 @@ def delete_records(request: Request, written: Sequence[str], file: IO[bytes] | N
         offsets = parse_offsets(file.read(), file.name)
     elif not written:
         raise RequestError("missing option: give --offset or --offset-json-file")
-    request.run(delete_of_logs, columns=COLUMNS, offsets=offsets, force=force)
+    request.run(delete_of_logs, columns=DELETED, offsets=offsets, force=force)
 
 
 def _offsets(written: Sequence[str]) -> int | dict[str, int]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.export_dates import check_dated, export_by_date
 from pylogseg.cli.losses import report_doubts
 from pylogseg.cli.outcomes import print_list
 from pylogseg.cli.output import STYLES
@@ -48,6 +47,7 @@ from pylogseg.inspect.verify.lacking import lacking_for
 from pylogseg.reading import column_names
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
+from pylogseg.reading.selection import Selection
 from pylogseg.tables.export.file import (
     DEFAULT_COLUMNS,
     FORMS,
@@ -62,6 +62,7 @@ from pylogseg.tables.export.file import (
 from pylogseg.tables.export.notes import lock_place, note_log, said_of, writing
 from pylogseg.tables.export.result import ExportResult
 from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
+from pylogseg.tables.export.tables import TableExport, export_logs, files_of_part
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:
@@ -613,3 +614,45 @@ def _check_targets(parts: list[LogReader], store: ObjectStore, form: Form, overw
                 f"{store.name(earlier)} is of an earlier export in another form: replace it with --overwrite, or name "
                 "another folder"
             )
+
+
+# ---- --by-date: a table by topic and date; a run adds the new records ----
+
+#: Options that select other records than a table by date has.
+_OTHERS = {"offsets": "offset", "from_log_start": "below-log-start", "latest": "latest", "tombstones": "tombstones"}
+
+
+def check_dated(out: str, is_file: bool, form: Form, query: Query, is_decoded: bool) -> None:
+    """Refuse options that a table by date has no place for."""
+    if is_file:
+        raise click.UsageError(f"--out {out}: --by-date writes a folder of files")
+    plain = Selection()
+    flags = [flag for name, flag in _OTHERS.items() if getattr(query.selection, name) != getattr(plain, name)]
+    flags += ["key"] if query.key is not None else []
+    flags += ["control"] if query.reading.control else []
+    if flags:
+        raise click.UsageError(f"--{flags[0]} cannot be combined with --by-date")
+    if is_decoded or (form.key_type, form.value_type) != ("binary", "binary"):
+        raise click.UsageError("--by-date writes bytes: leave out --key-type, --value-type and --internal")
+
+
+def export_by_date(
+    out: str,
+    form: Form,
+    query: Query,
+    logs: Sequence[LogFiles],
+    total_bytes: int,
+    workers: Workers,
+    *,
+    overwrite: bool,
+) -> ExportResult:
+    # Unreadable bytes do not replace rows that were read.
+    state = replace(query.state, reading=replace(query.reading, skip_unreadable=False))
+    place = out if "://" in out else os.path.abspath(out)
+    table = TableExport(place, form, query.reading.isolation_level, overwrite=overwrite)
+    with workers.executor() as executor, common.progress(total_bytes, "exporting") as advance:
+        done = export_logs(logs, table, query.selection, state, executor=executor, on_bytes=advance)
+    files = [file for part in done for file in files_of_part(part, table.store)]
+    failed = [part for part in done if part.problem is not None]
+    problems = [f"{part.topic}-{part.partition}: segment {part.base_offset}: {part.problem}" for part in failed]
+    return ExportResult(out, files, problems=problems)

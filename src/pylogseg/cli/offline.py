@@ -42,6 +42,8 @@ from pylogseg.offline.options import Options
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import chosen_bytes
 
+#: Headings of the commands that delete the oldest records.
+DELETED = {"logStartBefore": "START BEFORE", "segmentsDeleted": "DELETED"}
 #: For the epilog of each command.
 EXIT_CODES = """\b
 Exit codes: 0 success; 1 a partition failed, is known to lack records, or was

@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from pylogseg.cli.common import parse_moment, size_option
-from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
+from pylogseg.cli.offline import DELETED, EXIT_CODES, Request, offline_command
 from pylogseg.offline.retaining import retain as retain_logs
-
-COLUMNS = {"logStartBefore": "START BEFORE", "segmentsDeleted": "DELETED"}
 
 _EPILOG = f"""\b
 Examples:
@@ -50,7 +48,7 @@ def retain(
     """
     request.run(
         retain_logs,
-        columns=COLUMNS,
+        columns=DELETED,
         ms=ms,
         max_bytes=max_bytes,
         before_offset=before_offset,

@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import os
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -34,13 +35,13 @@ from pylogseg.format.names import (
     segment_file_name,
 )
 from pylogseg.inspect.small_file_doubts import epoch_findings
-from pylogseg.inspect.verify.findings import REMEDIES
+from pylogseg.inspect.verify.findings import REMEDIES, Finding
+from pylogseg.inspect.verify.lacking import Look, lacking, lacking_in
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.recovery_keep import KeepError, check_keep_folder
 from pylogseg.log.state import Start
 from pylogseg.offline.copying.into import Destination
-from pylogseg.offline.lacks import known_lacks, name_lacks
 from pylogseg.offline.options import Options
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
@@ -464,3 +465,48 @@ def _remedy(error: PylogsegError) -> str:
     if isinstance(error, CorruptionError):
         return "check it with `pylogseg verify`, and repair it with `pylogseg repair`"
     return ""
+
+
+# ---- gaps that a log had before the command, which may remove their signs ----
+
+
+def known_lacks(place: Target, names: list[str], options: Options) -> list[Finding]:
+    """Return the missing records of folders. Call it first: opening a log rewrites the checkpoints that show them."""
+    if not isinstance(options.storage, LocalStorage):
+        return []
+    return lacking_in([(place, names)], jobs=options.jobs, whole=False, how=Look.OUTLINE)
+
+
+def name_lacks(result: Result, known: list[Finding]) -> None:
+    """Add the missing records of the partitions to a result, without records that the command has brought back."""
+    by_name = defaultdict[str, list[Finding]](list)
+    for finding in known:  # of a partition's folder, or of a file in it
+        for name in {os.path.basename(finding.path), os.path.basename(os.path.dirname(finding.path))}:
+            by_name[name].append(finding)
+    for part in result:
+        before = by_name.get(part.name, [])
+        left = before if result.dry_run else _select_remaining(part, before)
+        if "offsetsMissing" in part.numbers and part.log_end is not None:
+            # It counts what is missing below the end, and what was removed there.
+            removed = [action.next_offset or 0 for action in part.report.actions if action.is_damage]
+            counted = max([part.log_end, *removed])
+            part.numbers["offsetsMissing"] += sum(_count_from(finding, counted) for finding in left)
+        result.lacking += left
+
+
+def _select_remaining(part: PartitionResult, before: list[Finding]) -> list[Finding]:
+    if not before or "offsetsFromOthers" not in part.numbers:
+        return before
+    now = lacking(open_dir([part.path]))
+    log_start, log_end = part.log_start or 0, part.log_end or 0
+
+    def is_back(first: int, end: int) -> bool:
+        is_inside = log_start <= first < end <= log_end
+        return is_inside and not any(finding.is_about(first, end) for finding in now)
+
+    return [finding for finding in before if not is_back(*finding.offsets)]
+
+
+def _count_from(finding: Finding, offset: int) -> int:
+    first, end = finding.offsets
+    return max(end - max(first, offset), 0)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pylogseg.disk import columns as disk_columns
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.env.executor import processors
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.env.executor import Advance, Threads, processors
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.columns import TableColumn
 from pylogseg.format.escape import readable
-from pylogseg.inspect.stats.listing import shown_path
+from pylogseg.format.files.index import OffsetIndex, TimeIndex
+from pylogseg.format.files.txnindex import TxnIndex
+from pylogseg.format.names import FileKind
+from pylogseg.inspect.stats.few_headers import partition_row
+from pylogseg.inspect.stats.listing import partition_fields, segment_fields, shown_path
+from pylogseg.inspect.stats.listing_windows import segment_row
+from pylogseg.reading.arrow.columns import arrow_schema
 from pylogseg.reading.bounds import Narrowing, matching, of_log, up_to
 from pylogseg.reading.filters import fields_of
 from pylogseg.reading.logs import partitions_of
@@ -24,15 +33,19 @@ from pylogseg.reading.ranges import Range, UncutRange
 from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
-from pylogseg.tables.index_rows import INDEXES, of_indexes
-from pylogseg.tables.listing_rows import PARTITIONS, SEGMENTS, Listed, of_partitions, of_segments
-from pylogseg.tables.rows import chosen, record_batch
+from pylogseg.tables.rows import TIMESTAMP, chosen, record_batch, unheld
 from pylogseg.walker.gaps import Gap, add_gaps, kind_of
 
+INDEXES = arrow_schema(disk_columns.INDEXES)
+PARTITIONS = arrow_schema(disk_columns.PARTITIONS)
+SEGMENTS = arrow_schema(disk_columns.SEGMENTS)
 #: The columns of each table.
 TABLES: dict[str, pa.Schema] = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "indexes": INDEXES}
 #: Segments or partitions that one task lists.
 _LISTED = 64
+_Item = TypeVar("_Item", Partition, Segment)
+#: Rows, and the times that their columns cannot hold.
+Listed = tuple[pa.RecordBatch, list[Gap]]
 
 
 class Place(NamedTuple):
@@ -125,12 +138,12 @@ class TableScan:
     def batches(self, task: Places, columns: Sequence[str], memory: None, filter: Any) -> Iterator[pa.RecordBatch]:
         wanted = chosen(self.schema, columns)
         if self._table == "partitions":
-            yield self._take_rows(of_partitions([place.partition for place in task], wanted, self._jobs))
+            yield self._take_rows(_list_partitions([place.partition for place in task], wanted, self._jobs))
             return
         listed = [place for place in task if place.segment is not None]
         yield from (self._report_unlisted(place.partition, wanted) for place in task if place.segment is None)
         if self._table == "segments" and listed:
-            yield self._take_rows(of_segments([place.listed for place in listed], wanted, self._jobs))
+            yield self._take_rows(_list_segments([place.listed for place in listed], wanted, self._jobs))
         elif self._table != "segments":
             for place in listed:
                 yield from self._batches(place, wanted) if self._table == "batches" else self._indexes(place, wanted)
@@ -158,7 +171,7 @@ class TableScan:
     def _indexes(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         segment = place.listed
         try:
-            for rows, far in of_indexes(segment, wanted):
+            for rows, far in _read_indexes(segment, wanted):
                 if far is not None:
                     self._add(far)
                 yield rows
@@ -245,3 +258,98 @@ def _cut_segment(place: Place, filter: Any) -> Iterator[Place]:
     whole = Range(*name, segment.base_offset, following, 0, following if following >= 0 else OPEN_END, 0, segment.size)
     for part in narrow([UncutRange(whole, segment, None)], max(segment.size, 1)):
         yield Place(place.partition, segment, part.first_offset, part.end_offset, part.size)
+
+
+# ---- rows of listings: what `pylogseg ls` prints ----
+
+
+def _list_partitions(partitions: Sequence[Partition], wanted: pa.Schema, jobs: int) -> Listed:
+    """Return a row for each partition; segments are opened only for columns that need it."""
+    return _make_rows(disk_columns.PARTITIONS, partitions, partition_row, partition_fields, wanted, jobs)
+
+
+def _list_segments(segments: Sequence[Segment], wanted: pa.Schema, jobs: int) -> Listed:
+    """Return a row for each segment; they are opened only for columns that need it."""
+    return _make_rows(disk_columns.SEGMENTS, segments, segment_row, segment_fields, wanted, jobs)
+
+
+def _make_rows(
+    table: Iterable[TableColumn],
+    found: Sequence[_Item],
+    read: Callable[[_Item, Advance], Any],
+    to_fields: Callable[[_Item, Any], dict[str, Any]],
+    wanted: pa.Schema,
+    jobs: int,
+) -> Listed:
+    is_read = any(column.is_read for column in table if column.name in wanted.names)
+    listed = list(Threads(jobs).map(read, found)) if is_read else [None] * len(found)
+    rows = [to_fields(*pair) for pair in zip(found, listed, strict=True)]
+    values = {name: [_text(row[name]) for row in rows] for name in wanted.names}
+    times = [field.name for field in wanted if field.type == TIMESTAMP]
+    firsts = [item.base_offset if isinstance(item, Segment) else 0 for item in found]
+    far = [
+        gap
+        for item, row, first in zip(found, rows, firsts, strict=True)
+        for name in times
+        if (gap := unheld(wanted, name, [row[name]], item.path, [first])) is not None
+    ]
+    return record_batch(wanted, len(rows), {}, values), far
+
+
+def _text(value: Any) -> Any:
+    return readable(value) if isinstance(value, str) else value
+
+
+# ---- entries of offset, time and transaction indexes ----
+
+
+def _read_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[tuple[pa.RecordBatch, Gap | None]]:
+    """Yield the entries of the indexes of a segment, with the times that the column cannot hold.
+
+    Raises StorageError if an index cannot be read.
+    """
+    where = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
+    for kind, columns_of in _INDEXES.items():
+        same = {**where, "index": kind.value[1:]}
+        try:
+            data = segment.companion(kind)
+            if data is None:
+                continue
+            values, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
+        except CorruptionError as error:
+            yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {}), None
+            continue
+        count = len(values["offset"] if "offset" in values else values["lastOffset"])
+        if count:
+            times = values.get("timestamp", np.empty(0, np.int64))
+            far = unheld(wanted, "timestamp", times, segment.companions[kind], values.get("offset"))
+            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **values}), far
+        if odd_bytes:
+            yield (
+                record_batch(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {}),
+                None,
+            )
+
+
+def _of_offset_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:
+    index = OffsetIndex(data, base_offset, path)
+    return {"offset": index.offsets, "position": index.positions}, index.odd_bytes
+
+
+def _of_time_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:
+    index = TimeIndex(data, base_offset, path)
+    return {"offset": index.offsets, "timestamp": index.timestamps.astype(np.int64)}, index.odd_bytes
+
+
+def _of_txn_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:
+    index = TxnIndex(data, path)
+    names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    values: list[Any] = [list(column) for column in zip(*index, strict=True)] or [[], [], [], []]
+    return dict(zip(names, values, strict=True)), index.odd_bytes
+
+
+_INDEXES: dict[FileKind, Callable[[bytes, int, str], tuple[dict[str, Any], int]]] = {
+    FileKind.OFFSET_INDEX: _of_offset_index,
+    FileKind.TIME_INDEX: _of_time_index,
+    FileKind.TXN_INDEX: _of_txn_index,
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pylogseg.disk.choice import PartitionChoice
@@ -17,10 +17,11 @@ from pylogseg.disk.disk import Partition
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.outside import check_outside
 from pylogseg.env.executor import Advance, Threads, Workload
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.storage import LocalStorage
 from pylogseg.env.urls import CLUSTER_SCHEME
-from pylogseg.errors import PylogsegError, RequestError, StorageError
-from pylogseg.format.names import FileKind
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.live.cluster import EpochEnd
 from pylogseg.live.describing import topic_settings
 from pylogseg.live.fetching import FetchedView
@@ -30,12 +31,12 @@ from pylogseg.offline.copying.copied import Copied
 from pylogseg.offline.copying.fetched_log import FetchedLog
 from pylogseg.offline.copying.ledger import CopiedLog, CopyLedger
 from pylogseg.offline.copying.partition import PartitionCopy
-from pylogseg.offline.copying.topic_settings import keep_topics
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
 from pylogseg.reading.offset_order import Order
-from pylogseg.server.writing.bootstrap_checkpoint import KeptTopic
+from pylogseg.server.writing.bootstrap_checkpoint import BootstrapContents, KeptTopic, encode_kept, read_kept
 from pylogseg.transfer.checked import checked_windows, refuse_gap
 from pylogseg.transfer.checkpoints import all_entries, note_entries
+from pylogseg.values.internal.cluster import FOLDER
 from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
@@ -430,3 +431,41 @@ def _ends_of(part: Partition) -> ListedLog:
 def _topic_id(part: Partition) -> str:
     assert isinstance(part.files, LiveFiles)
     return part.files.topic_id_of(part.path)
+
+
+_NODE, _NO_DIRECTORY = 1, "A" * 22
+_SUFFIX = FileKind.KRAFT_SNAPSHOT.value
+
+
+# ---- the topics of the copied cluster, in a snapshot of its metadata ----
+#
+# It has what clients may ask for, so no ACLs and users. Each partition has one replica: all of a copy is committed.
+
+
+def keep_topics(storage: LocalStorage, place: str, topics: Mapping[str, KeptTopic]) -> None:
+    """Add the topics to the metadata of a copy."""
+    folder = os.path.join(place, FOLDER)
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    snapshots = [name for name in names if parse_file_name(name).kind is FileKind.KRAFT_SNAPSHOT]
+    before, offset = BootstrapContents(features={}), 0
+    if snapshots:
+        path = os.path.join(folder, snapshots[-1])
+        offset = int(snapshots[-1][:20])
+        try:
+            before = read_kept(bytes(LocalFiles().read_all(path)), path)
+        except CorruptionError as error:
+            reason = f"{error.reason}; remove {folder}, and it is made anew"
+            raise CorruptionError(path, error.position, reason) from error
+    after = BootstrapContents(topics={**before.topics, **topics}, features={})
+    if snapshots and after.topics == before.topics:
+        return
+    storage.make_folder(folder)
+    offset += 1
+    log, snapshot = segment_file_name(offset, FileKind.LOG), f"{offset:020d}-{0:010d}{_SUFFIX}"
+    storage.write_whole(os.path.join(folder, snapshot), encode_kept(after, _NODE, _NO_DIRECTORY))
+    storage.open_log(os.path.join(folder, log)).close()
+    for name in names:
+        if parse_file_name(name).kind in (FileKind.KRAFT_SNAPSHOT, FileKind.LOG):
+            storage.remove(os.path.join(folder, name))
+    storage.sync_folder(folder)
+    storage.sync_folder(place)

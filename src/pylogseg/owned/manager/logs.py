@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import sys
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Generic, TypeVar
 
+from pylogseg._native import _lookup
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.garbage import pause_collection
@@ -24,7 +27,6 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.owned.log import EmbeddedLog
 from pylogseg.owned.manager.cleaning import Cleaning, Place
 from pylogseg.owned.manager.directories import Directories
-from pylogseg.owned.manager.loading import Loading
 from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.owned.opening import Owner, open_in
 
@@ -242,3 +244,57 @@ def _check_once(work: Iterable[tuple[LogDirectory, str]]) -> None:
                 f"{folder.topic}-{folder.partition} lies in both {other.path} and {directory.path}: a move between "
                 "them was interrupted after the copy was complete; compare both and remove one"
             )
+
+
+_Item = TypeVar("_Item")
+_AHEAD_THREADS = 2
+_MOST_AHEAD = 256  # folders, so that what was read is still cached when its turn comes
+_WAIT_SECONDS = 0.002
+
+
+class Loading(Generic[_Item]):
+    """One pass over the items to load, by several threads: an error ends it.
+
+    Files in the folder of an item are read ahead, by threads that do not hold the interpreter's lock.
+    """
+
+    def __init__(
+        self, items: Iterable[_Item], load: Callable[[_Item], None], folder_of: Callable[[_Item], str] | None
+    ) -> None:
+        self._todo = deque(items)
+        self._lookup = deque(self._todo if folder_of is not None else ())
+        self._load, self._folder_of = load, folder_of
+
+    def run(self, threads: int) -> None:
+        """Load all items."""
+        with ThreadPoolExecutor(threads + _AHEAD_THREADS, "pylogseg-load") as pool:
+            try:
+                ahead = [pool.submit(self._read_ahead) for _ in range(_AHEAD_THREADS if self._lookup else 0)]
+                for future in as_completed([pool.submit(self._load_some) for _ in range(threads)] + ahead):
+                    future.result()
+            finally:
+                self._todo.clear()
+
+    def _load_some(self) -> None:
+        while (item := _next(self._todo)) is not None:
+            self._load(item)
+
+    def _read_ahead(self) -> None:
+        assert self._folder_of is not None
+        while self._todo:
+            lead = len(self._todo) - len(self._lookup)
+            if lead > _MOST_AHEAD:
+                time.sleep(_WAIT_SECONDS)
+                continue
+            item = _next(self._lookup)
+            if item is None:
+                return
+            if lead >= 0:  # else its turn has already come
+                _lookup.read_ahead(os.fsencode(self._folder_of(item)))
+
+
+def _next(items: deque[_Item]) -> _Item | None:
+    try:
+        return items.popleft()
+    except IndexError:
+        return None

@@ -21,8 +21,14 @@ from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError, install_text
 from pylogseg.reading.scan import Table, plan_scan, rows_of
-from pylogseg.tables.sql.answers import answer_schema, cast_columns, row_limit, with_json
-from pylogseg.tables.sql.repeated import as_declared, with_dictionaries
+from pylogseg.tables.sql.answers import (
+    answer_schema,
+    as_declared,
+    cast_columns,
+    row_limit,
+    with_dictionaries,
+    with_json,
+)
 from pylogseg.tables.sql.words import with_bytes, with_offset, with_text, words_of
 from pylogseg.walker.gaps import Gap
 

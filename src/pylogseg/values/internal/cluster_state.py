@@ -31,9 +31,9 @@ from pylogseg.values.internal.mirror_map import read_map
 from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import PartitionEnds, offsets_table, topic_names, with_lags
 from pylogseg.values.internal.remote import remote_table
-from pylogseg.values.internal.schema_table import schemas_table
 from pylogseg.values.internal.shares import share_table
-from pylogseg.values.internal.state_columns import CLUSTER_TABLES, MAPPED, STATE_COLUMNS, state_table
+from pylogseg.values.internal.state_columns import CLUSTER_TABLES, MAPPED, SCHEMAS, STATE_COLUMNS, state_table
+from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
 
 Path = str | os.PathLike[str]
 #: The tables and their columns.
@@ -255,3 +255,28 @@ def cluster_state(
 
 
 __all__: list[Any] = ["ClusterState", "cluster_state"]
+
+
+def schemas_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
+    """The schemas of a disk; those deleted for good, whose text the log still has, come last."""
+    topic = SchemaTopic.of_disk(disk, cut_off.ends.get(f"{TOPIC}-0"), cut_off.until_ms)
+    if topic is None:
+        return state_table((), SCHEMAS)
+    notes += [note for note in topic.notes if note not in notes]
+    notes.add_damage(*topic.damage)
+    notes.has_left_out = notes.has_left_out or bool(topic.left_out)
+    rows = [
+        {
+            "context": schema.context,
+            "subject": schema.subject,
+            "version": schema.version,
+            "id": schema.id,
+            "type": schema.type,
+            "deleted": schema.deleted,
+            "references": [reference._asdict() for reference in schema.references],
+            "guid": schema.guid,
+            "schema": schema.text,
+        }
+        for schema in (*topic, *topic.gone)
+    ]
+    return state_table(rows, SCHEMAS)
