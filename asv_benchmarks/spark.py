@@ -19,7 +19,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,8 @@ def arguments() -> argparse.Namespace:
     return made.parse_args()
 
 
-def session(scratch: Path) -> Any:
-    """A session of two cores with the settings of docs/spark.md, "Speed"."""
+def session(scratch: Path, more: Mapping[str, str] | None = None) -> Any:
+    """A session of two cores with the settings of docs/spark.md, "Speed", and some more."""
     from pyspark.sql import SparkSession
 
     settings = {
@@ -73,6 +73,7 @@ def session(scratch: Path) -> Any:
         "spark.driver.extraJavaOptions": (
             "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
         ),
+        **(more or {}),
     }
     return small_session(SparkSession.builder.master("local[2]").appName("pylogseg benchmark"), scratch, settings)
 
