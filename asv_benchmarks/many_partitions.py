@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -44,19 +45,30 @@ def write(root: Path, count: int) -> None:
     (one / "partition.metadata").unlink(missing_ok=True)
     copy_locally(tier, one)
     (uploaded,) = tier.iterdir()
-    names = [(f"topic-{number // _A_TOPIC}", number % _A_TOPIC) for number in range(count)]
-    for disk in (root / "b1", root / "b2", root / "b3"):
-        disk.mkdir()
-        (disk / "meta.properties").write_text(_META.format(disk.name[1:]))
-        for name in _CHECKPOINTS:
-            (disk / name).write_bytes(encode_offset_checkpoint(dict.fromkeys(names, end)))
-        for topic, partition in names:
-            folder = disk / f"{topic}-{partition}"
-            _link(one, folder)
-            metadata = encode_partition_metadata(PartitionMetadata(_topic_id(topic)))
-            (folder / "partition.metadata").write_bytes(metadata)
-    for topic, partition in names:
+    for name in ("b1", "b2", "b3"):
+        write_disk(root / name, count, one, end, os.link, int(name[1:]))
+    for topic, partition in _partitions(count):
         _link(uploaded, root / "tier" / f"{topic}-{partition}-{_topic_id(topic)}")
+
+
+def write_disk(
+    disk: Path, count: int, log: Path, end: int, copy_function: Callable[..., object], node_id: int = 1
+) -> None:
+    """Make the disk of a broker whose partitions all have the files of one log, which ends at an offset."""
+    disk.mkdir()
+    (disk / "meta.properties").write_text(_META.format(node_id))
+    partitions = _partitions(count)
+    for name in _CHECKPOINTS:
+        (disk / name).write_bytes(encode_offset_checkpoint(dict.fromkeys(partitions, end)))
+    for topic, partition in partitions:
+        folder = disk / f"{topic}-{partition}"
+        shutil.copytree(log, folder, copy_function=copy_function)
+        (folder / "partition.metadata").unlink(missing_ok=True)
+        (folder / "partition.metadata").write_bytes(encode_partition_metadata(PartitionMetadata(_topic_id(topic))))
+
+
+def _partitions(count: int) -> list[tuple[str, int]]:
+    return [(f"topic-{number // _A_TOPIC}", number % _A_TOPIC) for number in range(count)]
 
 
 def _topic_id(topic: str) -> str:

@@ -1,0 +1,116 @@
+"""A large disk of many partitions: `archive` beside `cp -r`, `report` beside `verify`, `drill` beside `restore`.
+
+    python asv_benchmarks/large_disk.py [--partitions N] [--bytes N] [--runs N] [--folder DIR]
+
+Each side runs in turn, in a process of its own. Copies and restores end with a flush of their file system, and are
+measured on the wall; `report` and `verify` in seconds of processors. The bars: `archive` 0.8 of the rate of `cp -r`, a
+report 1.2 times `verify`, and a drill of all of it twice a restore. The folder needs room for four times the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import data
+from many_partitions import write_disk
+
+import pylogseg
+from pylogseg.env.beside import flush
+
+
+class Seconds(NamedTuple):
+    """What a command took."""
+
+    wall: float
+    processors: float
+
+
+def measure(command: list[str], folder: Path, writes: Path | None = None) -> Seconds:
+    """Run a command, and flush the file system of what it writes."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode and "drill" not in command:  # a drill says that the disk has no metadata of its cluster
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
+    if writes is not None:
+        flush(writes)
+    return Seconds(time.perf_counter() - began, used.ru_utime + used.ru_stime)
+
+
+def compare(
+    name: str, sides: dict[str, Callable[[], Seconds]], runs: int, figure: Callable[[Seconds], float], bar: str
+) -> None:
+    """Run both sides in turn; print the figures of each run, and the median ratio of the second side to the first."""
+    ratios = []
+    first, second = sides
+    for _ in range(runs):
+        figures = {side: figure(work()) for side, work in sides.items()}
+        ratios.append(figures[second] / figures[first])
+        print(f"{first} {figures[first]:.1f} s, {second} {figures[second]:.1f} s: {ratios[-1]:.2f}", flush=True)
+    print(f"{name}: {statistics.median(ratios):.2f} ({bar})", flush=True)
+
+
+def main() -> None:
+    """Make the disk, and print a line for each run and each ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partitions", type=int, default=2000)
+    parser.add_argument("--bytes", type=int, default=2_400_000, help="of a partition")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where the files are made")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.folder) as name:
+        root = Path(name)
+        log = root / "log" / "t-0"
+        with pylogseg.open_log(log, segment_bytes=asked.bytes // 2, leader_epoch=3) as one:
+            one.append(data.table(asked.bytes // 112), batch_bytes=data.BATCH_BYTES)
+            end = one.log_end_offset
+        write_disk(root / "disk", asked.partitions, log, end, shutil.copy)
+        size = sum(path.stat().st_size for path in (root / "disk").rglob("*"))
+        print(f"{asked.partitions:,} partitions, {size / 1e9:.1f} GB", flush=True)
+
+        def shell(*words: str, writes: str | None = None) -> Seconds:
+            target = None if writes is None else root / writes
+            if target is not None:
+                shutil.rmtree(target, ignore_errors=True)
+            if words[0] == "restore":
+                (root / words[2]).mkdir()
+            return measure([sys.executable, "-m", "pylogseg", *words], root, target)
+
+        def copy() -> Seconds:
+            shutil.rmtree(root / "copy", ignore_errors=True)
+            return measure(["cp", "-r", "disk", "copy"], root, root / "copy")
+
+        def wall(seconds: Seconds) -> float:
+            return seconds.wall
+
+        def processors(seconds: Seconds) -> float:
+            return seconds.processors
+
+        archive = {"cp -r": copy, "archive": lambda: shell("archive", "disk", "backup", writes="backup")}
+        compare("archive / cp -r, on the wall", archive, asked.runs, wall, "at most 1.25")
+        shutil.rmtree(root / "copy")
+        report = {
+            "verify": lambda: shell("verify", "disk"),
+            "report": lambda: shell("report", "disk", "-o", "report.html", "--overwrite"),
+        }
+        compare("report / verify, processors", report, asked.runs, processors, "at most 1.2")
+        drill = {
+            "restore": lambda: shell("restore", "backup", "restored", "-q", writes="restored"),
+            "drill": lambda: shell("drill", "backup", "--folder", str(root)),
+        }
+        compare("drill / restore, on the wall", drill, asked.runs, wall, "at most 2")
+
+
+if __name__ == "__main__":
+    main()
