@@ -19,9 +19,9 @@ from helpers.tiers import Key
 import pylogseg
 from pylogseg import BrokerSettings, LogConfig, LogManager, offline
 from pylogseg.archive import open_archive, read_point, seen, uploading, write
-from pylogseg.archive.seen import read_noted_offsets
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.disk import Segment
+from pylogseg.disk.small_files import read_offset_checkpoint
 from pylogseg.disk.stores import FolderStore
 from pylogseg.disk.tier.point import ArchivedPartition, Point
 from pylogseg.disk.tier.points import list_points
@@ -29,6 +29,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.findings import Level
+from pylogseg.transfer import log_here
 
 
 def in_archive(url: Path | str, point: Point, **how: Any) -> list[bytes]:
@@ -282,17 +283,18 @@ def test_a_segment_that_begins_during_the_look(tmp_path: Path, monkeypatch: pyte
     broker.directory.checkpoint()
     first = len(broker.log.segments)
 
-    def grown(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
+    def grown(files: Any, log_dir: str, kind: FileKind) -> Any:
         if kind is FileKind.HIGH_WATERMARKS:
             marks.append(kind)
             if len(marks) == 2:
                 while len(broker.log.segments) < first + 3:
                     cluster.write()
                 broker.directory.checkpoint()
-        return read_noted_offsets(log_dir, kind)
+        return read_offset_checkpoint(files, log_dir, kind)
 
-    monkeypatch.setattr(seen, "read_noted_offsets", grown)
+    monkeypatch.setattr(seen, "read_offset_checkpoint", grown)
     done = write(broker.folder, tmp_path / "archive")
+    assert len(marks) >= 2
     assert (done.faults, of(done.point).end_offset) == ([], broker.log.high_watermark)
     for each in cluster.brokers:
         each.kill()
@@ -301,7 +303,7 @@ def test_a_segment_that_begins_during_the_look(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_goes_during_the_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker removes its replica, as after a reassignment: nothing of it is taken for a log of its own."""
     cluster = Cluster(tmp_path / "disks", random.Random(3), unclean=False)
-    real, gone = seen.read_leader_epochs, cluster.brokers[1].folder / NAME
+    real, gone = log_here.read_leader_epochs, cluster.brokers[1].folder / NAME
     for _ in range(20):
         cluster.write()
         for broker in cluster.brokers[1:]:
@@ -314,7 +316,7 @@ def test_a_folder_that_goes_during_the_look(tmp_path: Path, monkeypatch: pytest.
             gone.rename(f"{gone}.0123456789abcdef0123456789abcdef-delete")
         return real(files, folder)
 
-    monkeypatch.setattr(seen, "read_leader_epochs", removed_first)
+    monkeypatch.setattr(log_here, "read_leader_epochs", removed_first)
     done = write([each.folder for each in cluster.brokers], tmp_path / "archive")
     assert not gone.exists()
     assert (done.faults, done.point.notes) == ([], ())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import (
     FileState,
     SmallFile,
@@ -89,3 +91,30 @@ def test_without_entries_is_read(kind: FileKind, tmp_path: Path) -> None:
     assert read_offset_checkpoint(LocalFiles(), str(tmp_path), kind).value == {}
     (tmp_path / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
     assert read_leader_epochs(LocalFiles(), str(tmp_path)).value == []
+
+
+@pytest.mark.parametrize(
+    ("data", "state", "offset"),
+    [
+        (None, FileState.ABSENT, None),
+        (b"", FileState.EMPTY, None),
+        (bytes(12), FileState.ZEROS, None),
+        (b"0\n", FileState.CUT, None),
+        (b"0\n1\nt 0", FileState.UNREADABLE, None),
+        (b"0\n0\n", FileState.READ, None),
+        (b"0\n1\nt 0 0\n", FileState.READ, 0),
+        (b"0\n1\nt 0 5\n", FileState.READ, 5),
+    ],
+)
+def test_an_entry_is_known_as_its_checkpoint_is(
+    data: bytes | None, state: FileState, offset: int | None, tmp_path: Path
+) -> None:
+    kind = FileKind.CLEANER_OFFSETS
+    if data is not None:
+        (tmp_path / kind.value).write_bytes(data)
+    checkpoints = OffsetCheckpoints(LocalFiles(), str(tmp_path))
+    entry = checkpoints.entry(kind, "t", 0)
+    assert (entry.state, entry.value, entry.path) == (state, offset, str(tmp_path / kind.value))
+    assert bool(entry.problem) == (state is not FileState.READ)
+    sent = pickle.loads(pickle.dumps(checkpoints))
+    assert sent.entry(kind, "t", 0).value == offset

@@ -134,7 +134,7 @@ def _doubt_start(copy: SeenCopy, seen: SeenCluster) -> None:
         return
     if start > (end := end_offset(part.segments)):
         copy.partition = replace(part, log_start_offset=part.segments[0].base_offset)
-        path = seen.checkpoints[copy.disk].file(FileKind.LOG_STARTS).path
+        path = copy.checkpoints.file(FileKind.LOG_STARTS).path
         copy.doubts.append(
             f"{path}: it says that {part.name} begins at {start}, and the log ends at {end}: the point begins where "
             "leader epochs or segments do; take the line out of the file, or a broker deletes the segments"
@@ -143,7 +143,7 @@ def _doubt_start(copy: SeenCopy, seen: SeenCluster) -> None:
 
 def _prove_start(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenCluster) -> None:
     """Begin where records were deleted up to, if the checkpoint of log starts has lost that."""
-    part, checkpoints = copy.partition, seen.checkpoints[copy.disk]
+    part, checkpoints = copy.partition, copy.checkpoints
     start, first = part.log_start_offset, copy.epochs[0] if copy.epochs else None
     is_lost = bool(checkpoints.harm(FileKind.LOG_STARTS))
     path, texts = checkpoints.file(FileKind.LOG_STARTS).path, list[str]()

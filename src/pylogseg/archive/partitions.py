@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pylogseg.archive.planning import PartitionPlan
-from pylogseg.archive.seen import Key, SeenCopy, read_noted_offsets
+from pylogseg.archive.seen import Key, SeenCopy
 from pylogseg.archive.uploading import UploadJob, left_by_killed, upload
 from pylogseg.disk.disk import Segment
+from pylogseg.disk.small_files import read_offset_checkpoint
 from pylogseg.disk.stores import FolderStore, ObjectStore
 from pylogseg.disk.tier.point import FILES, SUFFIXES, ArchivedFile, ArchivedPartition, ArchivedSegment
 from pylogseg.disk.tier.sealed_file import seal_file
@@ -78,7 +79,8 @@ def _cleaned_beyond(plan: PartitionPlan, end: int, sources: Sequence[SeenCopy]) 
     topic, _, number = plan.key
     for copy in sources or plan.copies[:1] if plan.is_compacted else ():
         log_dir = os.path.dirname(copy.partition.path)
-        cleaned = read_noted_offsets(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
+        noted = read_offset_checkpoint(LocalFiles(), log_dir, FileKind.CLEANER_OFFSETS)  # as it is now
+        cleaned = (noted.value or {}).get((topic, number), 0)
         when = f"while it was read, and the log ends at {end}"
         if cleaned > end:
             return f"a cleaner went up to offset {cleaned} {when}: the next run is whole"

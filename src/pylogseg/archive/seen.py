@@ -17,10 +17,8 @@ from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import (
     FileState,
     SmallFile,
-    read_leader_epochs,
     read_meta_properties,
     read_offset_checkpoint,
-    read_partition_metadata,
 )
 from pylogseg.disk.tier.point import NotSeen, Point, SeenDisk
 from pylogseg.env.filesystem import LocalFiles
@@ -65,9 +63,7 @@ class SeenCopy(LogHere):
 
     disk: int
     node_id: int | None
-    id_file: SmallFile[str]
     mark_file: Marks  #: Of its disk.
-    is_cleaned: bool  #: True if the cleaner was here.
     end: int = 0  #: Of its log, or what is known to be in it.
     noted_end: int = 0  #: Of the metadata log: the end that files beside it have.
     is_settled: bool = False  #: True once the facts that its files lost are taken from elsewhere.
@@ -148,34 +144,27 @@ class SeenCluster:
         self.copies, self.unreadable = {}, []
         self.checkpoints = [OffsetCheckpoints(LocalFiles(), log_dir.path) for log_dir in self.disk.log_dirs]
         for number, log_dir in enumerate(self.disk.log_dirs):
-            cleaned, node_id = read_noted_offsets(log_dir.path, FileKind.CLEANER_OFFSETS), self.disks[number].node_id
-            file = marks[number]
+            node_id, file = self.disks[number].node_id, marks[number]
             if file.is_damaged:
                 self._add_fault(f"{file.problem}: high watermarks of this disk are not known")
             if log_dir.not_topics:
                 self._add_fault(f"{log_dir.path}: {not_topics_here(log_dir.not_topics)}")
             for part in log_dir.partitions:
-                epochs = read_leader_epochs(part.files, part.path)
+                file = (self.first_marks if part.topic in MARKED_FIRST else marks)[number]
+                copy = SeenCopy(
+                    partition=part,
+                    checkpoints=self.checkpoints[number],
+                    watermark=(file.value or {}).get((part.topic, part.partition)),
+                    disk=number,
+                    node_id=node_id if node_id >= 0 else None,
+                    mark_file=file,
+                )
+                copy.read_files()
                 if self.is_running and not os.path.isdir(part.path):
                     continue  # its broker removed it meanwhile
                 if part.error is not None:
                     self.unreadable.append(part.error)
                 elif part.is_live and part.topic:
-                    place = part.topic, part.partition
-                    file = (self.first_marks if part.topic in MARKED_FIRST else marks)[number]
-                    mark = (file.value or {}).get(place)
-                    is_cleaned = cleaned.get(place, 0) > part.log_start_offset
-                    node = node_id if node_id >= 0 else None
-                    copy = SeenCopy(
-                        partition=part,
-                        epochs_file=epochs,
-                        watermark=mark,
-                        disk=number,
-                        node_id=node,
-                        id_file=read_partition_metadata(part.files, part.path),
-                        mark_file=file,
-                        is_cleaned=is_cleaned,
-                    )
                     key = part.topic, _topic_id(part, copy.id_file.value, self), part.partition
                     self.copies.setdefault(key, []).append(copy)
         self._leave_deleted()
@@ -296,11 +285,6 @@ def _marks_of(log_dir: str) -> Marks:
     written_ns = _written_ns(log_dir)  # first: the file may be written anew meanwhile
     found = read_offset_checkpoint(LocalFiles(), log_dir, FileKind.HIGH_WATERMARKS)
     return Marks(found.path, found.state, found.value, found.problem, found.error, written_ns)
-
-
-def read_noted_offsets(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
-    """Return the offsets of a checkpoint of a log directory; none if it cannot be read, which `verify` reports."""
-    return read_offset_checkpoint(LocalFiles(), log_dir, kind).value or {}
 
 
 def stamps(disks: Iterable[SeenDisk]) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pylogseg.disk.folders import Folders
 from pylogseg.disk.small_files import FileState, SmallFile, read_offset_checkpoint
 from pylogseg.format.names import FileKind
@@ -26,6 +28,10 @@ class OffsetCheckpoints:
         self._files, self._read = files, dict[FileKind, Offsets]()
         self._offsets = dict[FileKind, dict[tuple[str, int], int]]()
 
+    def __reduce__(self) -> Any:
+        """Travel without the entries of all partitions: who asks there reads them there."""
+        return OffsetCheckpoints, (self._files, self.log_dir)
+
     def file(self, kind: FileKind) -> Offsets:
         """Return a checkpoint with its state: read, absent, empty, unreadable."""
         if kind not in self._read:
@@ -38,6 +44,11 @@ class OffsetCheckpoints:
             entries = (self.file(kind).value or {}).items()
             self._offsets[kind] = {key: offset for key, offset in entries if offset >= 0}
         return self._offsets[kind]
+
+    def entry(self, kind: FileKind, topic: str, partition: int) -> SmallFile[int]:
+        """Return the entry of a partition, None without one, with the state of the checkpoint."""
+        file = self.file(kind)
+        return SmallFile(file.path, file.state, self.offsets(kind).get((topic, partition)), file.problem, file.error)
 
     def harm(self, kind: FileKind) -> str:
         """Return why a checkpoint says less than its broker wrote; empty if it may be whole, or nobody wrote one."""

@@ -46,7 +46,7 @@ from pylogseg.lakehouse.layouts import FLAT, LAYOUTS, Layout, leaf, nest_values,
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.lakehouse.library_errors import library_errors
 from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of, sink_of
-from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
+from pylogseg.lakehouse.source import SourceTopic, Unwritten, topics_on
 from pylogseg.lakehouse.source_losses import WholeDisk, source_losses, vanished_topics
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
@@ -55,6 +55,7 @@ from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, pieces, pla
 from pylogseg.reading.state import COMMITTED, IsolationLevel, LimitKeywords, Reading
 from pylogseg.tables.question import Question
 from pylogseg.tables.reader import Reader, Source
+from pylogseg.transfer.log_here import LogHere
 from pylogseg.values.decoding import Decoding, DecodingKeywords, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.internal.own_topics import is_own
@@ -688,7 +689,7 @@ def _ahead(ledger: Ledger, dead: Ledger | None) -> dict[int, tuple[int, int]]:
     return ahead
 
 
-def _epoch(source: SourceLog, log_end: int, end: int) -> int:
+def _epoch(source: LogHere, log_end: int, end: int) -> int:
     return source.lineage_to(log_end).epoch_at(end - 1)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH
-from pylogseg.disk.small_files import read_leader_epochs
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.env.garbage import pause_collection
 from pylogseg.env.remote import RemoteFiles
@@ -16,7 +16,7 @@ from pylogseg.errors import CorruptionError, PylogsegError, RequestError, Storag
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.small_file_doubts import SmallFilesOnce
 from pylogseg.lakehouse.ledger import Covered, Ledger
-from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
+from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.scan import check_tail, consumer_end
 from pylogseg.reading.seek import end_of, leap_over
 from pylogseg.reading.state import LENIENT, ReadState
@@ -26,22 +26,10 @@ from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata, met
 _UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
 
 
-@dataclass(eq=False, kw_only=True)
-class SourceLog(LogHere):
-    """The log of a partition; it has no high watermark where the log's end is asked for."""
-
-    log: LogFiles
-    doubt: str  #: Why the high watermark is not known, and what counts instead; else empty.
-
-    @property
-    def name(self) -> str:
-        return self.log.name
-
-
 class Unwritten(NamedTuple):
     """Offsets of a partition that are to be written."""
 
-    source: SourceLog
+    source: LogHere
     first_offset: int
     end_offset: int
     begins: int  #: Where the table began.
@@ -55,7 +43,7 @@ class SourceTopic:
     name: str
     topic_id: str | None
     cluster_id: str | None  #: None where no file says it: of a partition's folder alone, of a tier.
-    logs: tuple[SourceLog, ...]
+    logs: tuple[LogHere, ...]
     error: PylogsegError | None = None  #: Why it cannot be read; the other topics can.
     bare: tuple[Partition, ...] = ()  #: Folders without a segment.
     log_dirs: Mapping[str, FileSystem] = field(default_factory=dict)  #: Those of the logs; a tier has none.
@@ -137,10 +125,11 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
     if disk.loose:
         raise RequestError(f"{disk.loose[0].path}: a file alone does not say which log it is of: name the folder")
     parts = partitions_of(disk)
-    logs = {log.path: log for log in logs_of(Disk((), tuple(parts), is_named=True))} if parts else {}
+    if parts and parts[0].error is not None:  # of none that can be read
+        raise parts[0].error
     once = SmallFilesOnce()
-    marks = _Watermarks(once)
-    topics: dict[str, list[SourceLog]] = {}
+    marks = _Watermarks()
+    topics: dict[str, list[LogHere]] = {}
     bare: dict[str, list[Partition]] = {}
     errors: dict[str, PylogsegError] = {}
     for part in parts:
@@ -151,9 +140,9 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
         if not part.topic:
             raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
         if part.segments:
-            mark, doubt = (None, "") if to_end else marks.of(part)
-            file = read_leader_epochs(part.files, part.path)
-            log = SourceLog(partition=part, epochs_file=file, watermark=mark, log=logs[part.path], doubt=doubt)
+            noted = once.checkpoints(part.files, part.files.split(part.path)[0])
+            mark, doubt = (None, "") if to_end else marks.of(part, noted)
+            log = LogHere(partition=part, checkpoints=noted, watermark=mark, doubt=doubt)
             topics.setdefault(part.topic, []).append(log)
         else:
             topics.setdefault(part.topic, [])
@@ -162,7 +151,7 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
 
 
 def _topic_of(
-    name: str, logs: Sequence[SourceLog], bare: Sequence[Partition], error: PylogsegError | None, once: SmallFilesOnce
+    name: str, logs: Sequence[LogHere], bare: Sequence[Partition], error: PylogsegError | None, once: SmallFilesOnce
 ) -> SourceTopic:
     log_dirs, topic_id, cluster_id = _log_dirs(logs), None, None
     try:
@@ -172,7 +161,7 @@ def _topic_of(
     return SourceTopic(name, topic_id, cluster_id, tuple(logs), error, tuple(bare), log_dirs, once)
 
 
-def _topic_id(topic: str, logs: Iterable[SourceLog], once: SmallFilesOnce) -> str | None:
+def _topic_id(topic: str, logs: Iterable[LogHere], once: SmallFilesOnce) -> str | None:
     ids = {once.metadata(source.partition.files, source.partition.path).value for source in logs} - {None}
     if len(ids) > 1:
         raise RequestError(f"{topic}: its partitions have different topic ids, {' and '.join(sorted(map(str, ids)))}")
@@ -187,7 +176,7 @@ def _cluster_id(topic: str, log_dirs: Mapping[str, FileSystem], once: SmallFiles
     return ids.pop() if ids else None
 
 
-def _log_dirs(logs: Iterable[SourceLog]) -> dict[str, FileSystem]:
+def _log_dirs(logs: Iterable[LogHere]) -> dict[str, FileSystem]:
     """Return the log directories of logs; a tier has none."""
     parts = [source.partition for source in logs]
     of_disks = [part for part in parts if isinstance(part.files, LocalFiles | RemoteFiles)]
@@ -195,24 +184,22 @@ def _log_dirs(logs: Iterable[SourceLog]) -> dict[str, FileSystem]:
 
 
 class _Watermarks:
-    """High watermarks, of which each log directory's checkpoints are read once."""
+    """High watermarks; the metadata of each log directory's cluster is read once."""
 
-    def __init__(self, once: SmallFilesOnce) -> None:
-        self._once = once
+    def __init__(self) -> None:
         self._metadata: dict[str, ClusterMetadata | None] = {}
 
-    def of(self, part: Partition) -> tuple[int | None, str]:
+    def of(self, part: Partition, noted: OffsetCheckpoints) -> tuple[int | None, str]:
         """Return where a log is committed, and a doubt: nothing counts of a log whose high watermark got lost.
 
         Unless the cluster's metadata says that this is the only replica: then all up to its end is committed.
         """
-        log_dir, place = part.files.split(part.path)[0], f"{part.topic}-{part.partition}"
-        noted = self._once.checkpoints(part.files, log_dir)
+        place = f"{part.topic}-{part.partition}"
         mark = noted.offsets(FileKind.HIGH_WATERMARKS).get((part.topic, part.partition))
         why = noted.why_no_high_watermark(part.topic, part.partition) if mark is None else ""
         if not why:
             return mark, ""
-        if self._is_alone(log_dir, part):
+        if self._is_alone(noted.log_dir, part):
             return None, f"{place}: its high watermark is not known ({why}); it has no other replica, so its end counts"
         remedy = "bring the file back, start the broker, or go on to the log's end (--to-end)"
         doubt = f"{place}: its high watermark is not known, so nothing more is written: {why}; {remedy}"
@@ -231,7 +218,7 @@ class _Watermarks:
         return metadata is not None and metadata.is_only_replica(part.topic, part.partition)
 
 
-def _span(source: SourceLog, ledger: Ledger | None, state: ReadState, table: str, force: bool) -> Unwritten | None:
+def _span(source: LogHere, ledger: Ledger | None, state: ReadState, table: str, force: bool) -> Unwritten | None:
     log, mark = source.log, source.watermark
     start = log.log_start_offset
     had = None if ledger is None else ledger.partitions.get(source.partition.partition)
@@ -265,7 +252,7 @@ def _span(source: SourceLog, ledger: Ledger | None, state: ReadState, table: str
     return Unwritten(source, first, end, had.first_offset, skipped) if first < end else None
 
 
-def _check_end(source: SourceLog, had: Covered, state: ReadState, table: str) -> None:
+def _check_end(source: LogHere, had: Covered, state: ReadState, table: str) -> None:
     """Refuse a log that ends below the table: what it gets next has offsets that the table has of other records."""
     end = end_of(source.log.segments)
     if end.offset >= had.next_offset:
@@ -277,7 +264,7 @@ def _check_end(source: SourceLog, had: Covered, state: ReadState, table: str) ->
     )
 
 
-def _check_lineage(source: SourceLog, had: Covered, end: int, table: str) -> None:
+def _check_lineage(source: LogHere, had: Covered, end: int, table: str) -> None:
     """Refuse a log in which the last offset of the table was written by another leader, or is of no leader."""
     lineage = source.lineage_to(end)
     ends = lineage.ends()
