@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
@@ -157,7 +157,7 @@ class SeenCluster:
                     watermark=(file.value or {}).get((part.topic, part.partition)),
                     disk=number,
                     node_id=node_id if node_id >= 0 else None,
-                    mark_file=file,
+                    mark_file=replace(file, value=None),  # a worker needs no entries of others
                 )
                 copy.read_files()
                 if self.is_running and not os.path.isdir(part.path):
