@@ -3,11 +3,12 @@
 Prints the test folders and files that belong to what differs from the base branch, and runs them without a Kafka, Spark
 and a browser, and without long sweeps unless one of these changed. A band of `src/pylogseg` has its tests in the folder
 of the same name; a test alone that changed is run alone. With FOLDER, these are run; for a module of `src/pylogseg`,
-the tests that import it, or those of its band if none does. Exit code 0 if they pass, or there are none.
+the tests whose first line names it. Exit code 0 if they pass, or there are none.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -52,20 +53,29 @@ def tests_of(paths: Iterable[str]) -> list[str]:
     return sorted(each for each in found if str(Path(each).parent) not in found)
 
 
+def named_modules(file: Path) -> list[str]:
+    """Return the modules of `src/pylogseg` that the first line of a file of tests names.
+
+    >>> named_modules(TESTS / "format" / "test_names.py")
+    ['format/names.py']
+    """
+    text = " ".join((ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split())
+    first = re.match(r"Tests of ((?:[\w/]+\.pyx?(?:, | and )?)+)\.", text)
+    return re.findall(r"[\w/]+\.pyx?", first[1]) if first else []
+
+
 def named_tests(path: str) -> list[str]:
-    """Return what was asked for: a folder or file of tests, or the tests of a module.
+    """Return what was asked for: a folder or file of tests, or the tests that name a module.
 
     >>> "tests/reading/test_windows.py" in named_tests("src/pylogseg/walker/gaps.py")
     True
-    >>> named_tests("src/pylogseg/log/retention.py"), named_tests("tests/log")
+    >>> named_tests("tests/log"), named_tests("src/pylogseg/log/__init__.py")
     (['tests/log'], ['tests/log'])
     """
-    parts = Path(path).with_suffix("").parts
-    if parts[:2] != ("src", "pylogseg") or not path.endswith(".py"):
+    module = path.removeprefix("src/pylogseg/")
+    if module == path or not path.endswith((".py", ".pyx")):
         return [path]
-    package, name = ".".join(parts[1:-1]), parts[-1]
-    use = re.compile(rf"^from {package}\.{name} import|^from {package} import .*\b{name}\b", re.MULTILINE)
-    files = (file for file in sorted(TESTS.rglob("test_*.py")) if use.search(file.read_text(encoding="utf-8")))
+    files = (file for file in sorted(TESTS.glob("*/test_*.py")) if module in named_modules(file))
     return [file.relative_to(ROOT).as_posix() for file in files] or tests_of([path])
 
 

@@ -1,4 +1,7 @@
-"""An archive opened and restored at each of its points: the records, groups and settings of that moment."""
+"""Tests of archive/at_point.py, archive/one_broker.py, archive/restoring.py, archive/verifying.py,
+disk/tier/at_point.py and disk/tier/point.py. An archive opened and restored at each of its points: the records, groups
+and settings of that moment.
+"""
 
 from __future__ import annotations
 

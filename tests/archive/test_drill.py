@@ -1,4 +1,7 @@
-"""`drill`: a restored copy is consumed over the protocol and compared; what differs is named in the evidence."""
+"""Tests of archive/consuming.py, archive/drilling.py, archive/evidence.py, archive/kafka_home.py,
+archive/record_digest.py, archive/trying_transactions.py and cli/drill.py. `drill`: a restored copy is consumed over the
+protocol and compared; what differs is named in the evidence.
+"""
 
 from __future__ import annotations
 

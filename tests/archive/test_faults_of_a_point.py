@@ -1,4 +1,6 @@
-"""Faults that are no partition's: a point has them, so that `archive status` says what the run said."""
+"""Tests of archive/looking.py and disk/tier/json_fields.py. Faults that are no partition's: a point has them, so that
+`archive status` says what the run said.
+"""
 
 from __future__ import annotations
 

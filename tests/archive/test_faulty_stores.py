@@ -1,4 +1,5 @@
-"""Stores that fail, hang, or answer after the fact, met by fsspec's own client of S3 with its patience and its retries.
+"""Tests of disk/stores.py. Stores that fail, hang, or answer after the fact, met by fsspec's own client of S3 with its
+patience and its retries.
 
 With kills, and in a store of others (moto): ``python tests/soak archive-kills``.
 """

@@ -1,4 +1,6 @@
-"""Runs that are killed anywhere, as processes; more of them: ``python tests/soak archive-kills``."""
+"""Tests of archive/partitions.py. Runs that are killed anywhere, as processes; more of them: ``python tests/soak
+archive-kills``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How each fact of a log is known: `archive` writes a point of a harmed disk with a fault, and prunes nothing after it.
+"""Tests of archive/facts.py and archive/seen.py. How each fact of a log is known: `archive` writes a point of a harmed
+disk with a fault, and prunes nothing after it.
 
 Each harm, of a segment, of a small file, or of the cluster's metadata, meets an archive that had all before, and an
 empty one.

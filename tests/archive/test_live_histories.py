@@ -1,4 +1,5 @@
-"""A short history of three real brokers: each point that is written while clients write is restored into a fresh one.
+"""Tests of archive/writing.py. A short history of three real brokers: each point that is written while clients write is
+restored into a fresh one.
 
 `tests/kafka/broker/archives.py` says what happens and what is compared, and plays long ones.
 """

@@ -1,4 +1,6 @@
-"""What is lost, or not looked at, between two runs of an archive: no run takes it for nothing."""
+"""Tests of archive/losses.py. What is lost, or not looked at, between two runs of an archive: no run takes it for
+nothing.
+"""
 
 from __future__ import annotations
 

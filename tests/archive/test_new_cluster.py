@@ -1,4 +1,6 @@
-"""`restore --node-id`: a folder gets all of a new cluster or nothing, and a run that was killed can be run again."""
+"""Tests of archive/one_broker.py. `restore --node-id`: a folder gets all of a new cluster or nothing, and a run that
+was killed can be run again.
+"""
 
 from __future__ import annotations
 

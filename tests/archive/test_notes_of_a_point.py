@@ -1,4 +1,6 @@
-"""Notes as readers print them: those about what is read, and one line for one fact about many partitions."""
+"""Tests of archive/at_point.py. Notes as readers print them: those about what is read, and one line for one fact about
+many partitions.
+"""
 
 from __future__ import annotations
 

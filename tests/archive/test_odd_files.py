@@ -1,4 +1,6 @@
-"""Pipes, devices, holes and links under the names of an archive's objects: no command waits, or takes all memory."""
+"""Tests of archive/place.py. Pipes, devices, holes and links under the names of an archive's objects: no command waits,
+or takes all memory.
+"""
 
 from __future__ import annotations
 

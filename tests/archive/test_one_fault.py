@@ -1,4 +1,4 @@
-"""One bad thing is one fault, and all else is archived; places, locks, names and times."""
+"""Tests of archive/place.py. One bad thing is one fault, and all else is archived; places, locks, names and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lists of points: points share what did not change, each byte is covered, and `prune` leaves what a point needs."""
+"""Tests of archive/needs.py, disk/tier/point.py and disk/tier/point_lists.py. Lists of points: points share what did
+not change, each byte is covered, and `prune` leaves what a point needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Points of archives: their JSON, what is refused, and which one a time or a name means."""
+"""Tests of archive/looking.py, archive/newest.py, cli/archive.py, cli/points.py, disk/tier/point.py,
+disk/tier/point_json.py and disk/tier/points.py. Points of archives: their JSON, what is refused, and which one a time
+or a name means.
+"""
 
 from __future__ import annotations
 

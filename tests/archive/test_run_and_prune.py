@@ -1,4 +1,6 @@
-"""One command that archives and prunes, and the line of `archive status`."""
+"""Tests of archive/pruning.py, cli/archive.py and cli/repeated.py. One command that archives and prunes, and the line
+of `archive status`.
+"""
 
 from __future__ import annotations
 

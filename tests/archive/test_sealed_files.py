@@ -1,4 +1,6 @@
-"""Files of an archive that no segment has, such as snapshots of the metadata with its users: encrypted as the rest."""
+"""Tests of disk/tier/sealed_file.py and disk/tier/writing.py. Files of an archive that no segment has, such as
+snapshots of the metadata with its users: encrypted as the rest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The active segment goes up in pieces; once it is sealed, it is one object again."""
+"""Tests of archive/planning.py and disk/tier/writing.py. The active segment goes up in pieces; once it is sealed, it is
+one object again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs that nobody reads: each harm of a disk or of the store, then `archive` and `prune`, three times.
+"""Tests of archive/newest.py and archive/read_notes.py. Runs that nobody reads: each harm of a disk or of the store,
+then `archive` and `prune`, three times.
 
 Either the last copy of each record is still there, or a run did not end with 0. After runs that all ended with 0, the
 newest point is whole, and has what the disk has.

@@ -1,4 +1,6 @@
-"""`verify` of an archive: each object that is gone, cut, rotten or swapped is named; what was read is known later."""
+"""Tests of archive/read_notes.py, archive/verifying.py, disk/tier/digest.py and disk/tier/read_once.py. `verify` of an
+archive: each object that is gone, cut, rotten or swapped is named; what was read is known later.
+"""
 
 from __future__ import annotations
 

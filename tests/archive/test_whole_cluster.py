@@ -1,4 +1,7 @@
-"""`restore --cluster`: a point of three brokers becomes new folders for controllers and brokers, or nothing at all."""
+"""Tests of archive/whole_cluster/assigning.py, archive/whole_cluster/command.py, archive/whole_cluster/trying.py and
+archive/whole_cluster/writing.py. `restore --cluster`: a point of three brokers becomes new folders for controllers and
+brokers, or nothing at all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The words of commands about archives: which URL to use, sizes with units, and lines of JSON."""
+"""Tests of format/words.py. The words of commands about archives: which URL to use, sizes with units, and lines of
+JSON.
+"""
 
 from __future__ import annotations
 

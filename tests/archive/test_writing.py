@@ -1,4 +1,7 @@
-"""Archives of disks: what is uploaded, once, and what the points say; killed, failing and harmed."""
+"""Tests of archive/partitions.py, archive/planning.py, archive/seen.py, archive/uploading.py, archive/writing.py,
+disk/tier/digest.py and transfer/log_here.py. Archives of disks: what is uploaded, once, and what the points say;
+killed, failing and harmed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ctrl-C at any moment of a command: it ends with 130 and no traceback, and nothing half-written stays.
+"""Tests of __main__.py and env/interrupts.py. Ctrl-C at any moment of a command: it ends with 130 and no traceback, and
+nothing half-written stays.
 
 The moments are those where the main thread looks for signals, counted; `tests/soak/interrupts.py` has more of them,
 those of the start of a process, and some by the clock.

@@ -1,4 +1,4 @@
-"""`pylogseg audit`: what it prints, and its exit codes."""
+"""Tests of cli/audit.py. `pylogseg audit`: what it prints, and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The shell as a whole: help, arguments, units, errors and their exit codes, pipes and signals."""
+"""Tests of __main__.py, _version.py, cli/bar.py, cli/common.py, cli/options.py, cli/query.py, errors.py and
+reading/offset_range.py. The shell as a whole: help, arguments, units, errors and their exit codes, pipes and signals.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg cat`: ranges, filters, forms, tail and follow, against what `pylogseg.read` gives."""
+"""Tests of cli/cat.py, cli/follow.py, cli/output.py and cli/tail.py. `pylogseg cat`: ranges, filters, forms, tail and
+follow, against what `pylogseg.read` gives.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`groups`, `transactions`, `cluster` and the decoders of `dump`, beside the texts of Kafka's own tools."""
+"""Tests of cli/cluster.py, cli/cluster_state.py, cli/groups.py, cli/schemas.py, cli/transactions.py,
+inspect/dump/kafka_decoders.py, values/internal/cut_off.py, values/internal/groups.py, values/internal/message_text.py
+and values/internal/transactions.py. `groups`, `transactions`, `cluster` and the decoders of `dump`, beside the texts of
+Kafka's own tools.
+"""
 
 from __future__ import annotations
 

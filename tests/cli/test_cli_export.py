@@ -1,4 +1,6 @@
-"""`pylogseg export`: files of each form, read back by others; whole files or none."""
+"""Tests of cli/export.py, tables/export/file.py and tables/export/result.py. `pylogseg export`: files of each form,
+read back by others; whole files or none.
+"""
 
 from __future__ import annotations
 

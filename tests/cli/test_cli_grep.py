@@ -1,4 +1,6 @@
-"""`pylogseg grep`: what is found, against a search in plain Python."""
+"""Tests of cli/bar.py, cli/follow.py, cli/grep.py and cli/highlight.py. `pylogseg grep`: what is found, against a
+search in plain Python.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg ls`: offsets, sizes and times, against what the records themselves say."""
+"""Tests of cli/ls.py and inspect/stats/listed.py. `pylogseg ls`: offsets, sizes and times, against what the records
+themselves say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""redact, recode and repair in the shell: on the damaged directories of a real broker, and on the examples."""
+"""Tests of cli/recode.py and cli/redact.py. redact, recode and repair in the shell: on the damaged directories of a
+real broker, and on the examples.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`pylogseg stats`: counts against plain Python over the records, and the reasons of missing offsets."""
+"""Tests of cli/stats.py, inspect/stats/counting.py, inspect/stats/groups.py, inspect/stats/missing.py,
+inspect/stats/shown.py and tables/counting.py. `pylogseg stats`: counts against plain Python over the records, and the
+reasons of missing offsets.
+"""
 
 from __future__ import annotations
 

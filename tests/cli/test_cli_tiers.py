@@ -1,4 +1,6 @@
-"""The URL of a tier where a command needs a folder: each says what to do instead, and makes no folder of that name."""
+"""Tests of cli/tiers.py. The URL of a tier where a command needs a folder: each says what to do instead, and makes no
+folder of that name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Values by their schemas in `cat` and `export`."""
+"""Tests of cli/cat.py, cli/output.py, cli/typed.py and values/typed_text.py. Values by their schemas in `cat` and
+`export`.
+"""
 
 from __future__ import annotations
 

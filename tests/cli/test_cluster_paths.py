@@ -1,4 +1,6 @@
-"""Each command takes kafka://, or names the reason and the remedy: by one rule, for all of them."""
+"""Tests of cli/cluster_state.py and env/urls.py. Each command takes kafka://, or names the reason and the remedy: by
+one rule, for all of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion: what is answered to bash, zsh and fish, and what bash makes of it."""
+"""Tests of cli/completion.py. Completion: what is answered to bash, zsh and fish, and what bash makes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`pylogseg dump`: the lines of Kafka's tool, rows of every file, and damage."""
+"""Tests of cli/dump.py, inspect/dump/batches.py, inspect/dump/entries.py, inspect/dump/kafka_index.py,
+inspect/dump/kafka_options.py, inspect/dump/kafka_style.py, inspect/dump/native.py and walker/broker_windows.py.
+`pylogseg dump`: the lines of Kafka's tool, rows of every file, and damage.
+"""
 
 from __future__ import annotations
 

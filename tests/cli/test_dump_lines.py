@@ -1,4 +1,6 @@
-"""The lines of Kafka's dump tool, against what that tool printed of the golden files."""
+"""Tests of inspect/dump/batches.py and inspect/dump/kafka_log.py. The lines of Kafka's dump tool, against what that
+tool printed of the golden files.
+"""
 
 from __future__ import annotations
 

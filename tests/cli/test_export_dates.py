@@ -1,4 +1,6 @@
-"""Files by topic and date: every record once, nothing half, and a second run that finds nothing to do."""
+"""Tests of tables/export/notes.py, tables/export/tables.py and values/strings.py. Files by topic and date: every record
+once, nothing half, and a second run that finds nothing to do.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pylogseg export` over an earlier one, and of a disk that cannot be read whole."""
+"""Tests of cli/export.py. `pylogseg export` over an earlier one, and of a disk that cannot be read whole."""
 
 from __future__ import annotations
 

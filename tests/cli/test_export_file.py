@@ -1,4 +1,4 @@
-"""`pylogseg export` to one file, and keys and values as strings."""
+"""Tests of cli/export.py and values/strings.py. `pylogseg export` to one file, and keys and values as strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Exports to a store: whole objects, a state that readers see, and a run that dies at any request."""
+"""Tests of disk/stores.py, reading/marks.py, tables/export/notes.py and tables/export/tables.py. Exports to a store:
+whole objects, a state that readers see, and a run that dies at any request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A name of a folder, or a text of a point, with line ends in it: no command prints a line that somebody made up."""
+"""Tests of cli/outcomes.py. A name of a folder, or a text of a point, with line ends in it: no command prints a line
+that somebody made up.
+"""
 
 from __future__ import annotations
 

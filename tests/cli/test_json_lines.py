@@ -1,4 +1,6 @@
-"""`--json` of every command that has it: each line of stdout is a JSON object of its own."""
+"""Tests of format/outcome.py. `--json` of every command that has it: each line of stdout is a JSON
+object of its own.
+"""
 
 from __future__ import annotations
 

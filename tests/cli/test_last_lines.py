@@ -1,4 +1,6 @@
-"""Tests of cli/outcomes.py and cli/offline.py: the summary stands last, one line says it of many."""
+"""Tests of cli/outcomes.py, cli/verify.py and format/outcome.py. Tests of cli/outcomes.py and cli/offline.py: the
+summary stands last, one line says it of many.
+"""
 
 from __future__ import annotations
 

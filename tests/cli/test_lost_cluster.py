@@ -1,4 +1,5 @@
-"""The drill of `docs/lost-cluster.md` without a broker: the page's commands, on the disks of a broker that was stopped.
+"""Tests of cli/cluster.py. The drill of `docs/lost-cluster.md` without a broker: the page's commands, on the disks of a
+broker that was stopped.
 
 `tests/kafka/broker/lost_cluster.py` does it with brokers and their clients.
 """

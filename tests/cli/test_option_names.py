@@ -1,4 +1,6 @@
-"""Options of one meaning have one word; the word of another command works too, and help does not show it."""
+"""Tests of cli/compact.py and cli/options.py. Options of one meaning have one word; the word of another command works
+too, and help does not show it.
+"""
 
 from __future__ import annotations
 

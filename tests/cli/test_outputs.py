@@ -1,4 +1,6 @@
-"""Where commands write: never into what they read, and in place of what is there only if told to."""
+"""Tests of cli/outputs.py. Where commands write: never into what they read, and in place of what is there only if told
+to.
+"""
 
 from __future__ import annotations
 

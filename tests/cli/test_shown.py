@@ -1,4 +1,6 @@
-"""What reaches a terminal, and whether JSON and CSV are well-formed and lossless for any bytes."""
+"""Tests of cli/streams.py, format/escape.py and inspect/stats/shown.py. What reaches a terminal, and whether JSON and
+CSV are well-formed and lossless for any bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`pylogseg sql`: answers, forms, errors, damage, the prompt, and what no statement may reach."""
+"""Tests of cli/prompt.py, cli/sql.py, tables/opening.py, tables/sql/answers.py, tables/sql/forms.py,
+tables/sql/session.py, tables/sql/words.py and tables/state_scan.py. `pylogseg sql`: answers, forms, errors, damage, the
+prompt, and what no statement may reach.
+"""
 
 from __future__ import annotations
 

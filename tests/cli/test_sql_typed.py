@@ -1,4 +1,4 @@
-"""Typed columns in `pylogseg sql`: the tables of topics by the schemas of a registry."""
+"""Tests of tables/sql/typed.py. Typed columns in `pylogseg sql`: the tables of topics by the schemas of a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while nobody reads the output: a pipe that is full does not keep the process."""
+"""Tests of cli/streams.py. Ctrl-C while nobody reads the output: a pipe that is full does not keep the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg stats` of a range of time, sorted, and its heaviest keys and largest records."""
+"""Tests of inspect/stats/top_lines.py and inspect/stats/tops.py. `pylogseg stats` of a range of time, sorted, and its
+heaviest keys and largest records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A name that is a topic's and a partition's of another topic: commands that read take both, and say so."""
+"""Tests of disk/choice.py. A name that is a topic's and a partition's of another topic: commands that read take both,
+and say so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The command that docs/contributing.md shows: in threads, as pickles and on Spark, with damage and a tier."""
+"""Tests of cli/workers.py. The command that docs/contributing.md shows: in threads, as pickles and on Spark, with
+damage and a tier.
+"""
 
 from __future__ import annotations
 

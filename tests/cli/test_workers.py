@@ -1,4 +1,6 @@
-"""One job, several executors: the same rows, messages and exit codes from threads and where all is sent as pickles."""
+"""Tests of cli/workers.py. One job, several executors: the same rows, messages and exit codes from threads and where
+all is sent as pickles.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Uploads of a branch that an election lost, and those that a crash left half done: what the log has is read, whole."""
+"""Tests of disk/tier/slices.py. Uploads of a branch that an election lost, and those that a crash left half done: what
+the log has is read, whole.
+"""
 
 from __future__ import annotations
 

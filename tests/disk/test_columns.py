@@ -1,4 +1,4 @@
-"""The columns of tables are declared once: what the doors print has their names."""
+"""Tests of disk/columns.py. The columns of tables are declared once: what the doors print has their names."""
 
 from __future__ import annotations
 

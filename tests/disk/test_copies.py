@@ -1,4 +1,6 @@
-"""Where uploads overlap and one is damaged, the other is taken: by `restore` each batch, by readers whole segments."""
+"""Tests of disk/tier/slices.py and reading/copies.py. Where uploads overlap and one is damaged, the other is taken: by
+`restore` each batch, by readers whole segments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Damage of a tier is named with its object and position, and nothing else is lost."""
+"""Tests of disk/tier/chunk_view.py and disk/tier/layouts.py. Damage of a tier is named with its object and position,
+and nothing else is lost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden tiers: what brokers uploaded is read as what they had."""
+"""Tests of disk/tier/files.py and disk/tiers.py. Golden tiers: what brokers uploaded is read as what they had."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every harm to every kind of object of a tier: it is named, nothing else is lost, and readers say so.
+"""Tests of disk/tier/uploads.py. Every harm to every kind of object of a tier: it is named, nothing else is lost, and
+readers say so.
 
 `tests/soak/tier_harms.py` harms all uploads, and flips many more bits.
 """

@@ -1,4 +1,6 @@
-"""A broker's disk and its tier are one log: whatever the folder lacks, nothing is left out without a word."""
+"""Tests of disk/tier/joined.py and inspect/verify/disk.py. A broker's disk and its tier are one log: whatever the
+folder lacks, nothing is left out without a word.
+"""
 
 from __future__ import annotations
 

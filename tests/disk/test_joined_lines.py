@@ -1,4 +1,6 @@
-"""Tests of disk/notes.py: texts that say the same of many partitions become one line, with the first names."""
+"""Tests of disk/notes.py. Tests of disk/notes.py: texts that say the same of many partitions become one line, with the
+first names.
+"""
 
 from __future__ import annotations
 

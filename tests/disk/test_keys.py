@@ -1,4 +1,6 @@
-"""What no key opens was not looked at: it is named, with the id of its key, and is no damage; all else is checked."""
+"""Tests of disk/tier/keys.py and disk/tier/opening.py. What no key opens was not looked at: it is named, with the id of
+its key, and is no damage; all else is checked.
+"""
 
 from __future__ import annotations
 

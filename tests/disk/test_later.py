@@ -1,4 +1,6 @@
-"""A disk whose folders are listed when they are asked for is the same disk."""
+"""Tests of disk/disk.py, disk/listing.py and env/filesystem.py. A disk whose folders are listed when they are asked for
+is the same disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lineage against random histories of leaders, truncations and uploads, and against the examples of Kafka's code."""
+"""Tests of disk/lineage/chains.py and disk/lineage/parts.py. Lineage against random histories of leaders, truncations
+and uploads, and against the examples of Kafka's code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A checkpoint of log starts that lost its entries: each reader says so, and does not end with 0."""
+"""Tests of disk/offset_checkpoints.py. A checkpoint of log starts that lost its entries: each reader says so, and does
+not end with 0.
+"""
 
 from __future__ import annotations
 

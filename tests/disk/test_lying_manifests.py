@@ -1,4 +1,6 @@
-"""A manifest that claims what its segment does not have: it is named, and other uploads keep their offsets."""
+"""Tests of disk/tier/manifest.py. A manifest that claims what its segment does not have: it is named, and other uploads
+keep their offsets.
+"""
 
 from __future__ import annotations
 

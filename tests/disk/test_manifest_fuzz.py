@@ -1,4 +1,6 @@
-"""Whatever is in a manifest or a list of chunk sizes: it is read as what it says, or refused by a CorruptionError."""
+"""Tests of disk/tier/json_fields.py and disk/tier/manifest.py. Whatever is in a manifest or a list of chunk sizes: it
+is read as what it says, or refused by a CorruptionError.
+"""
 
 from __future__ import annotations
 

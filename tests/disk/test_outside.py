@@ -1,4 +1,6 @@
-"""Tests of disk/outside.py: no command writes other things into a log directory, or into the folder of a partition."""
+"""Tests of cli/outputs.py and disk/outside.py. Tests of disk/outside.py: no command writes other things into a log
+directory, or into the folder of a partition.
+"""
 
 import shutil
 from pathlib import Path

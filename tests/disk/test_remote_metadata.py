@@ -1,4 +1,6 @@
-"""A tier against `__remote_log_metadata`: what a broker uploaded by its own account has to be there."""
+"""Tests of inspect/verify/tiers.py and values/internal/remote.py. A tier against `__remote_log_metadata`: what a broker
+uploaded by its own account has to be there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`restore` from tiered storage: folders that have what was uploaded, and that the engine opens."""
+"""Tests of offline/restoring/tier.py and transfer/segment_files.py. `restore` from tiered storage: folders that have
+what was uploaded, and that the engine opens.
+"""
 
 from __future__ import annotations
 

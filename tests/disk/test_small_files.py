@@ -1,4 +1,6 @@
-"""How each small file is known: absent, of 0 bytes, of zeros, unreadable, and read, also without entries."""
+"""Tests of disk/small_files.py. How each small file is known: absent, of 0 bytes, of zeros, unreadable, and read, also
+without entries.
+"""
 
 from __future__ import annotations
 

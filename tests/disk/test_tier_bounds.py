@@ -1,4 +1,6 @@
-"""A tier is a stranger: large chunks are opened once, and links in it lead nowhere."""
+"""Tests of disk/tier/chunk_view.py. A tier is a stranger: large chunks are opened once, and links
+in it lead nowhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A report of a tier finds what `verify` finds of it, whether it reads all or not."""
+"""Tests of disk/tier/tier.py and inspect/verify/tiers.py. A report of a tier finds what `verify` finds of it, whether
+it reads all or not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few of the random histories of `tests/soak/tier_walks.py`."""
+"""Tests of disk/tier/files.py. A few of the random histories of `tests/soak/tier_walks.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Uploaded segments are read as the log that they were: whatever their chunks, overlaps, leaders and keys."""
+"""Tests of disk/tier/files.py, disk/tier/layouts.py, disk/tier/opening.py, disk/tier/tier.py, disk/tier/uploads.py and
+disk/tiers.py. Uploaded segments are read as the log that they were: whatever their chunks, overlaps, leaders and keys.
+"""
 
 from __future__ import annotations
 

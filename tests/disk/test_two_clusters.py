@@ -1,4 +1,6 @@
-"""Two clusters below one URL: what is of both is refused by name, with what to do, and all else is read."""
+"""Tests of disk/tier/tier.py. Two clusters below one URL: what is of both is refused by name, with what to do, and all
+else is read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Segments that a broker should have uploaded by now are found, and those that it rightly keeps are not."""
+"""Tests of inspect/verify/unsent.py. Segments that a broker should have uploaded by now are found, and those that it
+rightly keeps are not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is written beside its name, interrupted at each step of it: all of it is there in the end, or nothing."""
+"""Tests of env/beside.py. What is written beside its name, interrupted at each step of it: all of it is there in the
+end, or nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a folder is, by what is in it: the same for readers and for commands that write."""
+"""Tests of disk/folders.py, env/filesystem.py and env/urls.py. What a folder is, by what is in it: the same for readers
+and for commands that write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A disk without room: what frees some works all the same, and what fails leaves the directory as trusted as before."""
+"""Tests of env/file_errors.py and env/mapped_file.py. A disk without room: what frees some works all the same, and what
+fails leaves the directory as trusted as before.
+"""
 
 from __future__ import annotations
 

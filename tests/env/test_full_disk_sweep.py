@@ -1,4 +1,6 @@
-"""Each command that writes, onto a disk that is full or becomes full: exit code 2, and nothing half-made stays."""
+"""Tests of env/beside.py. Each command that writes, onto a disk that is full or becomes full: exit code 2, and nothing
+half-made stays.
+"""
 
 from __future__ import annotations
 

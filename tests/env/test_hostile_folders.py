@@ -1,4 +1,6 @@
-"""Log directories that somebody prepared: links that lead out of them, pipes and holes in the place of small files."""
+"""Tests of disk/folders.py. Log directories that somebody prepared: links that lead out of them, pipes and holes in the
+place of small files.
+"""
 
 from __future__ import annotations
 

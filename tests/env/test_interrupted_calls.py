@@ -1,4 +1,6 @@
-"""Interrupts at each step of what a program does with files and logs: they can be closed after it."""
+"""Tests of env/interrupts.py. Interrupts at each step of what a program does with files and logs: they can be closed
+after it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of a log directory, and who gives it up."""
+"""Tests of env/locks.py. The lock of a log directory, and who gives it up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The storage in memory, and the one that fails at a chosen operation."""
+"""Tests of env/clock.py, env/environment.py, env/scheduler.py, testing/clock.py, testing/faults.py and
+testing/memory.py. The storage in memory, and the one that fails at a chosen operation.
+"""
 
 from __future__ import annotations
 

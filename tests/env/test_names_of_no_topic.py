@@ -1,4 +1,6 @@
-"""Folders named like a partition whose topic Kafka does not allow: each command names them, and none makes a path."""
+"""Tests of disk/choice.py and disk/target.py. Folders named like a partition whose topic Kafka does not allow: each
+command names them, and none makes a path.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The overlay: all that a storage does, on a disk that stays as it is."""
+"""Tests of env/overlay.py and env/overlay_files.py. The overlay: all that a storage does, on a disk that stays as it
+is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Folders that machines share: marks in them, and files that are not there when a driver looks for them."""
+"""Tests of env/shared.py. Folders that machines share: marks in them, and files that are not there when a driver looks
+for them.
+"""
 
 from __future__ import annotations
 

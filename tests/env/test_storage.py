@@ -1,4 +1,6 @@
-"""The storage of the real disk: what all storages do, bounds, threads, failures, the lock."""
+"""Tests of env/append_file.py, env/handles.py, env/mapped_file.py, env/maps.py, env/positions.py and env/storage.py.
+The storage of the real disk: what all storages do, bounds, threads, failures, the lock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads: order, bounded memory, errors, and the end of it all."""
+"""Tests of env/executor.py and env/handover.py. Threads: order, bounded memory, errors, and the end of it all."""
 
 from __future__ import annotations
 

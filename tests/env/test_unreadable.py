@@ -1,4 +1,6 @@
-"""Dying disks: bytes that cannot be read, files that cannot be opened, files that are cut while they are read."""
+"""Tests of env/file_errors.py, env/positions.py and walker/unreadable.py. Dying disks: bytes that cannot be read, files
+that cannot be opened, files that are cut while they are read.
+"""
 
 from __future__ import annotations
 

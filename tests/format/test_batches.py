@@ -1,4 +1,4 @@
-"""The batch table: structure, scan against the slow oracle, endings, hostile bytes."""
+"""Tests of format/batches.py. The batch table: structure, scan against the slow oracle, endings, hostile bytes."""
 
 import struct
 

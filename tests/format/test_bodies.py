@@ -1,4 +1,6 @@
-"""Bodies of many batches at once: against the slow reference, on real files, with damaged rows among good ones."""
+"""Tests of _native/_framing.pyx and format/compression.py. Bodies of many batches at once: against the slow reference,
+on real files, with damaged rows among good ones.
+"""
 
 from __future__ import annotations
 

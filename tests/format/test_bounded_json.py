@@ -1,4 +1,4 @@
-"""JSON of strangers takes no more than 20 times its bytes and 64 MB."""
+"""Tests of format/bounded_json.py. JSON of strangers takes no more than 20 times its bytes and 64 MB."""
 
 from __future__ import annotations
 

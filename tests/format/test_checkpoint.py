@@ -1,4 +1,4 @@
-"""Text checkpoints."""
+"""Tests of format/files/checkpoint.py. Text checkpoints."""
 
 import json
 from pathlib import Path

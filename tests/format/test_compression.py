@@ -1,4 +1,7 @@
-"""The four codecs, one payload at a time: vectors, the slow reference, real files, damage, bombs."""
+"""Tests of _native/_framing.pyx, format/codec_error.py, format/codecs.py, format/compression.py,
+format/gzip_members.py, format/lz4_frame.py, format/xerial.py and format/zstd_frames.py. The four codecs, one payload at
+a time: vectors, the slow reference, real files, damage, bombs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Control records, against bytes that a real broker wrote and bytes that nobody would."""
+"""Tests of format/control.py, format/control_batches.py, format/messages/control.py and format/uuids.py. Control
+records, against bytes that a real broker wrote and bytes that nobody would.
+"""
 
 import gzip
 import json

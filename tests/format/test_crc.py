@@ -1,4 +1,6 @@
-"""CRC-32C and CRC-32: every implementation this processor has, against the oracle, crcmod and zlib."""
+"""Tests of _codec.pyx. CRC-32C and CRC-32: every implementation this processor has, against the oracle, crcmod and
+zlib.
+"""
 
 import mmap
 import random

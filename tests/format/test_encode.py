@@ -1,4 +1,6 @@
-"""Encoding against the format's vectors, the plain-Python reference and a real Kafka."""
+"""Tests of _native/_encoder.pyx, format/builder.py, format/record_input.py, reading/arrow/encode.py and
+reading/arrow/inputs.py. Encoding against the format's vectors, the plain-Python reference and a real Kafka.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What we encode against a real Kafka: its bytes where there is no codec, its reader for every codec."""
+"""Tests of format/codecs.py and format/control_batches.py. What we encode against a real Kafka: its bytes where there
+is no codec, its reader for every codec.
+"""
 
 from __future__ import annotations
 

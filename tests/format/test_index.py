@@ -1,4 +1,6 @@
-"""Offset and time indexes: the spec's vectors, a plain model, hostile bytes, and files of real brokers."""
+"""Tests of format/files/index.py. Offset and time indexes: the spec's vectors, a plain model, hostile bytes, and files
+of real brokers.
+"""
 
 import bisect
 import contextlib

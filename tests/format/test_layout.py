@@ -1,4 +1,4 @@
-"""The layout table against vectors, and the document against the layout table."""
+"""Tests of format/layout.py. The layout table against vectors, and the document against the layout table."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Every message of the table, in every version: both ways, in columns, and on bytes that lie."""
+"""Tests of _native/_messages.pyx, format/messages/codec.py, format/messages/framing.py, format/messages/program.py,
+format/messages/schema.py, format/messages/text.py and values/internal/message_arrays.py. Every message of the table, in
+every version: both ways, in columns, and on bytes that lie.
+"""
 
 from __future__ import annotations
 

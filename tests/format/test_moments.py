@@ -1,4 +1,6 @@
-"""Numbers of another unit where milliseconds are meant: every argument of a time says so, at the caller's line."""
+"""Tests of format/moments.py. Numbers of another unit where milliseconds are meant: every argument of a time says so,
+at the caller's line.
+"""
 
 from __future__ import annotations
 

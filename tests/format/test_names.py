@@ -1,4 +1,4 @@
-"""Names of folders and files."""
+"""Tests of format/names.py. Names of folders and files."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,6 @@
-"""Segments that are not what their names say: whoever reads them, however divided, gives the same records or error."""
+"""Tests of reading/offset_order.py. Segments that are not what their names say: whoever reads them, however divided,
+gives the same records or error.
+"""
 
 from __future__ import annotations
 

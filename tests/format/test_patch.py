@@ -1,4 +1,4 @@
-"""Batches changed in place, and written again with given bounds."""
+"""Tests of format/patch.py. Batches changed in place, and written again with given bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Java properties text, ``meta.properties`` and the small status files."""
+"""Tests of format/files/javamap.py, format/files/properties.py and format/files/status.py. Java properties text,
+``meta.properties`` and the small status files.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Record columns against the slow reader: every field, damaged bodies, hostile bytes."""
+"""Tests of _native/_gather.pyx, _native/_records.pyx, format/records.py and format/scratch.py. Record columns against
+the slow reader: every field, damaged bodies, hostile bytes.
+"""
 
 import threading
 from itertools import pairwise

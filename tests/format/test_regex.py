@@ -1,4 +1,6 @@
-"""Regular expressions by Arrow's engine: the same answers as Python's `re`, or none."""
+"""Tests of inspect/search/patterns.py and inspect/search/regex.py. Regular expressions by Arrow's engine: the same
+answers as Python's `re`, or none.
+"""
 
 import re
 import warnings

@@ -1,4 +1,6 @@
-"""Tests of format/columns.py: a kind of row is declared once, and each declared column can be read."""
+"""Tests of format/columns.py. Tests of format/columns.py: a kind of row is declared once, and each declared column can
+be read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index search against a list, and on every kind of buffer."""
+"""Tests of format/buffers.py. Index search against a list, and on every kind of buffer."""
 
 import struct
 from bisect import bisect_left, bisect_right

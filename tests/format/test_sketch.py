@@ -1,4 +1,4 @@
-"""Histograms and distinct counts against numpy on all values."""
+"""Tests of inspect/stats/sketch.py. Histograms and distinct counts against numpy on all values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer snapshots."""
+"""Tests of format/files/snapshot.py. Producer snapshots."""
 
 import json
 import struct

@@ -1,4 +1,6 @@
-"""Records as text: JSON lines, CSV, templates and the search for bytes, against plain Python."""
+"""Tests of _native/_text.pyx and format/text.py. Records as text: JSON lines, CSV, templates and the search for bytes,
+against plain Python.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a caller must not get away with when records become text, and the buffer that the text goes to."""
+"""Tests of format/text.py. What a caller must not get away with when records become text, and the buffer that the text
+goes to.
+"""
 
 from __future__ import annotations
 

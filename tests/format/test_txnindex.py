@@ -1,4 +1,4 @@
-"""Transaction indexes."""
+"""Tests of format/files/txnindex.py. Transaction indexes."""
 
 import json
 from pathlib import Path

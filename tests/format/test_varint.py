@@ -1,4 +1,4 @@
-"""Varints: Kafka's vectors, the slow oracle, ends of buffers."""
+"""Tests of _codec.pyx. Varints: Kafka's vectors, the slow oracle, ends of buffers."""
 
 import re
 

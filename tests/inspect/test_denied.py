@@ -1,4 +1,4 @@
-"""What a user may not read was not looked at: exit code 2, and no damage."""
+"""Tests of inspect/verify/findings.py. What a user may not read was not looked at: exit code 2, and no damage."""
 
 from __future__ import annotations
 

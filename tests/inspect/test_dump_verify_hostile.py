@@ -1,4 +1,7 @@
-"""Damaged folders: dump and verify end, with lines or with an error of ours, whatever the bytes are."""
+"""Tests of inspect/dump/kafka_index.py, inspect/dump/kafka_log.py, inspect/dump/kafka_options.py,
+inspect/dump/kafka_style.py and inspect/dump/native.py. Damaged folders: dump and verify end, with lines or with an
+error of ours, whatever the bytes are.
+"""
 
 from __future__ import annotations
 

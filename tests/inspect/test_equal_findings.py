@@ -1,4 +1,6 @@
-"""Findings that are the same of many files: people read one with a count, programs each."""
+"""Tests of inspect/verify/findings.py. Findings that are the same of many files: people read one with a count, programs
+each.
+"""
 
 from __future__ import annotations
 

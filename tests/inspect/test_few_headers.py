@@ -1,4 +1,7 @@
-"""The list of a disk without numpy: the rows that windows of batches give, also where something is odd."""
+"""Tests of format/batch_head.py, inspect/stats/few_headers.py, inspect/stats/listing.py and
+inspect/stats/listing_windows.py. The list of a disk without numpy: the rows that windows of batches give, also where
+something is odd.
+"""
 
 from __future__ import annotations
 

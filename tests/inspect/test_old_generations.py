@@ -1,4 +1,5 @@
-"""Directories of brokers from 0.10 to 4.0: whole ones are clean, and a harm that misleads a look-up is found.
+"""Tests of inspect/verify/indexes.py. Directories of brokers from 0.10 to 4.0: whole ones are clean, and a harm that
+misleads a look-up is found.
 
 Such brokers write one index entry for each append, and 0.10 the times that a conversion dropped.
 """

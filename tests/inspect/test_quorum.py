@@ -1,4 +1,6 @@
-"""`pylogseg quorum`: copies of a metadata log, compared."""
+"""Tests of cli/quorum.py, inspect/differing_offset.py, inspect/quorum/copies.py, inspect/quorum/look.py and
+inspect/quorum/pairs.py. `pylogseg quorum`: copies of a metadata log, compared.
+"""
 
 from __future__ import annotations
 

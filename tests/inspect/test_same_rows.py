@@ -1,4 +1,6 @@
-"""The short forms of two commands: the same rows from random damaged disks, and read_committed beside a writer."""
+"""Tests of inspect/stats/few_headers.py. The short forms of two commands: the same rows from random damaged disks, and
+read_committed beside a writer.
+"""
 
 from __future__ import annotations
 

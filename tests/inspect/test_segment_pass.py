@@ -1,4 +1,7 @@
-"""`verify`, `stats` and `report` in one pass over a segment: what each says alone, and each record decoded once."""
+"""Tests of inspect/segment_pass.py, inspect/stats/segment.py, inspect/verify/segment.py and
+inspect/verify/segment_report.py. `verify`, `stats` and `report` in one pass over a segment: what each says alone, and
+each record decoded once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`pylogseg verify`: what is whole is clean, what was damaged is found, and what was not checked is said."""
+"""Tests of cli/verify.py, format/foreign_formats.py, inspect/verify/disk.py, inspect/verify/findings.py,
+inspect/verify/indexes.py and inspect/verify/records.py. `pylogseg verify`: what is whole is clean, what was damaged is
+found, and what was not checked is said.
+"""
 
 from __future__ import annotations
 

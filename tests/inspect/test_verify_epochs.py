@@ -1,4 +1,6 @@
-"""`pylogseg verify` proves a `leader-epoch-checkpoint` from the batches beside it."""
+"""Tests of inspect/verify/epochs.py and inspect/verify/partition.py. `pylogseg verify` proves a
+`leader-epoch-checkpoint` from the batches beside it.
+"""
 
 from __future__ import annotations
 

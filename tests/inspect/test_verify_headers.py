@@ -1,4 +1,6 @@
-"""`verify` of batches that contradict themselves behind a right CRC, and what a real Kafka does with each of them."""
+"""Tests of inspect/verify/records.py. `verify` of batches that contradict themselves behind a right CRC, and what a
+real Kafka does with each of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg verify` finds what is missing, and what keeps a broker from starting; nothing that is as it should be."""
+"""Tests of disk/indexed_ends.py, inspect/verify/missing.py and inspect/verify/partition.py. `pylogseg verify` finds
+what is missing, and what keeps a broker from starting; nothing that is as it should be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg verify` names the records of folders that a broker took out of use, and `restore` brings them back."""
+"""Tests of inspect/verify/set_aside.py. `pylogseg verify` names the records of folders that a broker took out of use,
+and `restore` brings them back.
+"""
 
 from __future__ import annotations
 

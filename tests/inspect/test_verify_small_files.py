@@ -1,4 +1,6 @@
-"""Each small file of a broker's disk in each wrong state, and `pylogseg verify`: a finding, or the reason for none."""
+"""Tests of inspect/verify/files.py. Each small file of a broker's disk in each wrong state, and `pylogseg verify`: a
+finding, or the reason for none.
+"""
 
 from __future__ import annotations
 

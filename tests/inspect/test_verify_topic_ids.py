@@ -1,4 +1,6 @@
-"""`pylogseg verify` names the folders that a broker sets aside when it starts, and those that it has set aside."""
+"""Tests of inspect/verify/owners.py and inspect/verify/startup.py. `pylogseg verify` names the folders that a broker
+sets aside when it starts, and those that it has set aside.
+"""
 
 from __future__ import annotations
 

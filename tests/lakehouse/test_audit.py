@@ -1,4 +1,7 @@
-"""`audit`: tables that are broken by hand, in each way that sinks break them; all is named, and nothing else."""
+"""Tests of lakehouse/audit.py, lakehouse/audit_partition.py, lakehouse/audit_result.py, lakehouse/audit_runs.py and
+lakehouse/foreign.py. `audit`: tables that are broken by hand, in each way that sinks break them; all is named, and
+nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`audit` of tables that real tools have broken, in all ways at once: all is named, and nothing else."""
+"""Tests of lakehouse/audit.py. `audit` of tables that real tools have broken, in all ways at once: all is named, and
+nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`audit` of tables whose columns have other types or names, rows of any size, and topics with ambiguous names."""
+"""Tests of lakehouse/audit_columns.py and lakehouse/foreign.py. `audit` of tables whose columns have other types or
+names, rows of any size, and topics with ambiguous names.
+"""
 
 from __future__ import annotations
 

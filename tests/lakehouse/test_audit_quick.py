@@ -1,4 +1,6 @@
-"""`audit --quick`: what counts and statistics tell, and that no row is read for it."""
+"""Tests of lakehouse/audit_quick.py, lakehouse/audit_result.py and lakehouse/contents.py. `audit --quick`: what counts
+and statistics tell, and that no row is read for it.
+"""
 
 from __future__ import annotations
 

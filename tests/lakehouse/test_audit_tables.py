@@ -1,4 +1,7 @@
-"""What each format says of its tables, and what it does not: snapshots, deletes, partition values, repetitions."""
+"""Tests of lakehouse/audit_columns.py, lakehouse/foreign.py, lakehouse/foreign_delta.py, lakehouse/foreign_ducklake.py,
+lakehouse/foreign_iceberg.py, lakehouse/opened_delta.py and lakehouse/opened_iceberg.py. What each format says of its
+tables, and what it does not: snapshots, deletes, partition values, repetitions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`audit` of tables without offsets: by the hour, and said to be weaker."""
+"""Tests of lakehouse/audit_times.py. `audit` of tables without offsets: by the hour, and said to be weaker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`audit` of tables that have values decoded: what changed is named with its column."""
+"""Tests of lakehouse/audit_values.py. `audit` of tables that have values decoded: what changed is named with its
+column.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables whose metadata or files are damaged: each command says so in an error of ours, and touches nothing else."""
+"""Tests of lakehouse/library_errors.py. Tables whose metadata or files are damaged: each command says so in an error of
+ours, and touches nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What `pylogseg.lake` writes to tables, and which logs it refuses."""
+"""Tests of cli/lake.py, lakehouse/delta.py, lakehouse/ducklake.py, lakehouse/files.py, lakehouse/iceberg.py,
+lakehouse/lake.py and lakehouse/sinks.py. What `pylogseg.lake` writes to tables, and which logs it refuses.
+"""
 
 from __future__ import annotations
 

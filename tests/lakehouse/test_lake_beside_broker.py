@@ -1,4 +1,6 @@
-"""`lake --follow` beside a broker to which clients write transactions, and which compacts and deletes."""
+"""Tests of cli/lake.py. `lake --follow` beside a broker to which clients write transactions, and which compacts and
+deletes.
+"""
 
 from __future__ import annotations
 

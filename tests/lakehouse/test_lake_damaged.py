@@ -1,4 +1,6 @@
-"""Tables of logs that are wrong: the ledger covers only offsets that were read, and a high watermark is a proof."""
+"""Tests of lakehouse/lake.py. Tables of logs that are wrong: the ledger covers only offsets that were read, and a high
+watermark is a proof.
+"""
 
 from __future__ import annotations
 

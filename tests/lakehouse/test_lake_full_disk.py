@@ -1,4 +1,6 @@
-"""A run of `lake` for which there is no room, at several moments: it says so, and the next one goes on."""
+"""Tests of lakehouse/files.py. A run of `lake` for which there is no room, at several moments: it says so, and the next
+one goes on.
+"""
 
 from __future__ import annotations
 

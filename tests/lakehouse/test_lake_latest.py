@@ -1,4 +1,4 @@
-"""Tables with the latest record of each key (`latest=True`)."""
+"""Tests of lakehouse/latest.py. Tables with the latest record of each key (`latest=True`)."""
 
 from __future__ import annotations
 

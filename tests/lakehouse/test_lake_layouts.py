@@ -1,4 +1,4 @@
-"""Tables with the columns of Redpanda's Iceberg topics."""
+"""Tests of lakehouse/iceberg.py and lakehouse/layouts.py. Tables with the columns of Redpanda's Iceberg topics."""
 
 from __future__ import annotations
 

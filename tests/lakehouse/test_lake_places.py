@@ -1,4 +1,6 @@
-"""Where the tables of `lake` lie: folders with any name, folders that were copied or moved, topics with any name."""
+"""Tests of lakehouse/ducklake.py. Where the tables of `lake` lie: folders with any name, folders that were copied or
+moved, topics with any name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables whose files are objects of a store. A real store with kills: ``python tests/soak lake-store``."""
+"""Tests of lakehouse/delta.py and lakehouse/stores.py. Tables whose files are objects of a store. A real store with
+kills: ``python tests/soak lake-store``.
+"""
 
 from __future__ import annotations
 

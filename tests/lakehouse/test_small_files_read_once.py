@@ -1,4 +1,6 @@
-"""A run of `lake` over many topics reads small files of a log directory once, and not again for each topic."""
+"""Tests of disk/small_files.py. A run of `lake` over many topics reads small files of a log directory once, and not
+again for each topic.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Timestamps as far away as their type has them in tables of each format: exact, or null and named."""
+"""Tests of lakehouse/layouts.py. Timestamps as far away as their type has them in tables of each format: exact, or null
+and named.
+"""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,6 @@
-"""Partitions that a table or a disk's checkpoints know, and of which the disk has no segment any more."""
+"""Tests of lakehouse/source_losses.py. Partitions that a table or a disk's checkpoints know, and of which the disk has
+no segment any more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tests of copies of a cluster that go on: what came since then, what cannot go on, and runs that are killed."""
+"""Tests of offline/copying/ledger.py. Tests of copies of a cluster that go on: what came since then, what cannot go on,
+and runs that are killed.
+"""
 
 from __future__ import annotations
 

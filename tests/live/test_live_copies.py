@@ -1,4 +1,7 @@
-"""Tests of offline/copying/from_cluster.py: a copy of a cluster has the bytes of its leaders."""
+"""Tests of live/cluster.py, live/describing.py, live/fetching.py, offline/copying/fetched_log.py and
+offline/copying/from_cluster.py. Tests of offline/copying/from_cluster.py: a copy of a cluster has the bytes of its
+leaders.
+"""
 
 from __future__ import annotations
 

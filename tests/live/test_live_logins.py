@@ -1,4 +1,6 @@
-"""Tests of live/settings.py, live/login.py and live/connection.py: addresses, TLS, logins, and what fails."""
+"""Tests of live/connection.py and live/settings.py. Tests of live/settings.py, live/login.py and live/connection.py:
+addresses, TLS, logins, and what fails.
+"""
 
 from __future__ import annotations
 

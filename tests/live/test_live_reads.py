@@ -1,4 +1,6 @@
-"""Tests of live/files.py, live/fetching.py and live/cluster.py: a running cluster gives the rows of its disks."""
+"""Tests of live/cluster.py and live/fetching.py. Tests of live/files.py, live/fetching.py and live/cluster.py: a
+running cluster gives the rows of its disks.
+"""
 
 from __future__ import annotations
 

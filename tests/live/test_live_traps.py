@@ -1,4 +1,6 @@
-"""Tests of live/fetching.py, live/idle.py and live/msk.py: what brokers do to clients, by a man in the middle."""
+"""Tests of live/fetching.py, live/idle.py, live/login.py, live/msk.py and live/settings.py. Tests of live/fetching.py,
+live/idle.py and live/msk.py: what brokers do to clients, by a man in the middle.
+"""
 
 from __future__ import annotations
 

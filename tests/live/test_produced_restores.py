@@ -1,4 +1,8 @@
-"""Tests of offline/restoring/to_cluster.py, its plan, and live/producing.py: a log comes back at its own offsets."""
+"""Tests of live/administering.py, live/connection.py, live/files.py, live/producing.py,
+offline/restoring/offset_plan.py, offline/restoring/planned_log.py, offline/restoring/produced.py and
+offline/restoring/to_cluster.py. Tests of offline/restoring/to_cluster.py, its plan, and live/producing.py: a log comes
+back at its own offsets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Appends validated by a leader and a follower: the kernel and the careful way agree, hostile bytes, ownership."""
+"""Tests of _native/_append.pyx, log/append_analysis.py, log/append_record_checks.py and log/append_validation.py.
+Appends validated by a leader and a follower: the kernel and the careful way agree, hostile bytes, ownership.
+"""
 
 from __future__ import annotations
 

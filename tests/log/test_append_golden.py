@@ -1,4 +1,5 @@
-"""Appends of the golden replays, validated against the state that Kafka had before each of them.
+"""Tests of log/append_analysis.py, log/append_record_checks.py and log/producer_state.py. Appends of the golden
+replays, validated against the state that Kafka had before each of them.
 
 What stands for the log here is as small as it can be: the log end offset and the settings come from the replay, the
 leader epochs and producers live on from append to append, and are set anew from Kafka's state behind any other

@@ -1,4 +1,6 @@
-"""Many batches at once are as many single appends: the same answers, the same state, the same files."""
+"""Tests of _native/_append.pyx, _native/_run.pyx, log/append.py, log/append_result.py, log/producer_state.py and
+log/rolling.py. Many batches at once are as many single appends: the same answers, the same state, the same files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Small files that become large: memory is bounded by what was asked for, not by what a few bytes can declare."""
+"""Tests of format/codec_error.py. Small files that become large: memory is bounded by what was asked for, not by what a
+few bytes can declare.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cleanings of random logs against what compaction promises; the same files as Kafka's are in test_log_replay.py."""
+"""Tests of log/cleaner.py, log/cleaner_range.py and log/cleaner_transactions.py. Cleanings of random logs against what
+compaction promises; the same files as Kafka's are in test_log_replay.py.
+"""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Settings of a log: Kafka's defaults, what it refuses, both ways of naming them."""
+"""Tests of config.py. Settings of a log: Kafka's defaults, what it refuses, both ways of naming them."""
 
 from __future__ import annotations
 

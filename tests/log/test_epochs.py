@@ -1,4 +1,6 @@
-"""Leader epochs against a plain model, Kafka's own cases, and when the file is written."""
+"""Tests of log/leader_epochs.py. Leader epochs against a plain model, Kafka's own cases, and when
+the file is written.
+"""
 
 from __future__ import annotations
 

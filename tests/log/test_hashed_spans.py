@@ -1,4 +1,6 @@
-"""Hashes of keys and values, by which the records of two tables are compared."""
+"""Tests of _native/_gather.pyx and _native/_keymap.pyx. Hashes of keys and values, by which the records of two tables
+are compared.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""A fixed number of hostile inputs for every target: no crash, no other error than ours, in bounded time and memory."""
+"""Tests of format/records.py. A fixed number of hostile inputs for every target: no crash, no other error than ours, in
+bounded time and memory.
+"""
 
 import os
 from contextlib import contextmanager

@@ -1,4 +1,7 @@
-"""Copies of what a load takes away: whole and durable before the original is touched, whatever happens meanwhile."""
+"""Tests of log/recovery.py, log/recovery_keep.py, log/recovery_loss.py, log/segment_removal.py and
+walker/broker_windows.py. Copies of what a load takes away: whole and durable before the original is touched, whatever
+happens meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Look-ups in an open log, by offset, by many offsets and by time, against a walk over everything."""
+"""Tests of _native/_lookup.pyx, log/batch_headers.py, log/offsets.py, log/read_result.py, log/reads.py and
+log/segment_lookup.py. Look-ups in an open log, by offset, by many offsets and by time, against a walk over everything.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Readers beside a writer, and many segments under a low limit of open files.
+"""Tests of _native/_reads.pyx, log/identity.py, log/indexes.py, log/segment.py, log/segment_removal.py and
+log/segments.py. Readers beside a writer, and many segments under a low limit of open files.
 
 `python tests/crash readers` is the same crowd for as long as one likes.
 """

@@ -1,4 +1,6 @@
-"""The engine beside a real Kafka: the golden operation lists give the same answers, states and files."""
+"""Tests of log/log.py, log/retention.py and log/retention_rules.py. The engine beside a real Kafka: the golden
+operation lists give the same answers, states and files.
+"""
 
 import io
 import json

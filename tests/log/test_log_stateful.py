@@ -1,4 +1,6 @@
-"""Anything a log can be asked, in any order, against a list of batches; crashes take what they may and no more."""
+"""Tests of log/flushing.py, log/log.py, log/offsets.py, log/rolling.py, log/state.py and log/truncation.py. Anything a
+log can be asked, in any order, against a list of batches; crashes take what they may and no more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The map of keys: its hash against a reference, its answers against a dictionary, its limits against Kafka's."""
+"""Tests of _native/_keymap.pyx and log/offset_map.py. The map of keys: its hash against a reference, its answers
+against a dictionary, its limits against Kafka's.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A real Kafka reads what the reference builds, and the other way round."""
+"""Tests of format/layout.py. A real Kafka reads what the reference builds, and the other way round."""
 
 from __future__ import annotations
 

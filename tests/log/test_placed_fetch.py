@@ -1,4 +1,6 @@
-"""A fetch that says where the bytes are, for a server that sends them: the same bytes as one that reads."""
+"""Tests of log/read_result.py. A fetch that says where the bytes are, for a server that sends them: the same bytes as
+one that reads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cleanings by the passes over plain batches give what the general way gives: the same files, counts and errors."""
+"""Tests of _native/_cleaning.pyx, log/cleaner_filter.py and log/plain_batches.py. Cleanings by the passes over plain
+batches give what the general way gives: the same files, counts and errors.
+"""
 
 from collections import Counter
 from contextlib import ExitStack

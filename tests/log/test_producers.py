@@ -1,4 +1,6 @@
-"""Producers against a plain model, Kafka's own cases, snapshots, and what a load makes of the log."""
+"""Tests of log/producer_rebuild.py, log/producer_snapshots.py, log/producers.py and log/transaction_markers.py.
+Producers against a plain model, Kafka's own cases, snapshots, and what a load makes of the log.
+"""
 
 from __future__ import annotations
 

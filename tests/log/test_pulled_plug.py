@@ -1,4 +1,5 @@
-"""The plug is pulled on whole logs: crash images of every kind of work, and every operation that can fail.
+"""Tests of log/flushing.py and log/recovery.py. The plug is pulled on whole logs: crash images of every kind of work,
+and every operation that can fail.
 
 `python tests/crash images` looks at many more, `python tests/crash cuts` at real file systems.
 """

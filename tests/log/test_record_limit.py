@@ -1,4 +1,6 @@
-"""``max.decompressed.message.bytes``, Kafka 4.4's limit for a record of a compressed batch: compaction refuses it."""
+"""Tests of log/record_limit.py. ``max.decompressed.message.bytes``, Kafka 4.4's limit for a record of a compressed
+batch: compaction refuses it.
+"""
 
 from __future__ import annotations
 

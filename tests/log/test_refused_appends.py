@@ -1,4 +1,6 @@
-"""What is refused leaves nothing behind, and what is accepted can be opened again, after a crash too."""
+"""Tests of log/append.py. What is refused leaves nothing behind, and what is accepted can be opened again, after a
+crash too.
+"""
 
 import gzip
 import struct

@@ -1,4 +1,6 @@
-"""Tests of _setting_text.py and config.py: each text of each setting is read as Kafka's classes read it."""
+"""Tests of _setting_text.py. Tests of _setting_text.py and config.py: each text of each setting is read as Kafka's
+classes read it.
+"""
 
 import doctest
 import itertools

@@ -1,4 +1,6 @@
-"""A log of a Kafka that is yet to come, with offset indexes of 12 bytes an entry, is left as it is."""
+"""Tests of log/indexes.py. A log of a Kafka that is yet to come, with offset indexes of 12 bytes an entry, is left as
+it is.
+"""
 
 from __future__ import annotations
 

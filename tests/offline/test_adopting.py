@@ -1,4 +1,6 @@
-"""Logs that come into another cluster: the same records, the same aborted ones, and no producer that is met again."""
+"""Tests of offline/restoring/adopting.py. Logs that come into another cluster: the same records, the same aborted ones,
+and no producer that is met again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Offline commands with an executor of other processes, from Python: their arguments, and the same bytes."""
+"""Tests of offline/by_executor.py. Offline commands with an executor of other processes, from Python: their arguments,
+and the same bytes.
+"""
 
 from __future__ import annotations
 

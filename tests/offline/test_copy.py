@@ -1,4 +1,7 @@
-"""`pylogseg copy`: consistent whatever a broker does meanwhile, whole or not there; the source stays as it was."""
+"""Tests of cli/copy.py, offline/copying/command.py, offline/copying/copied.py, offline/copying/into.py,
+offline/copying/partition.py, transfer/checkpoints.py and transfer/files.py. `pylogseg copy`: consistent whatever a
+broker does meanwhile, whole or not there; the source stays as it was.
+"""
 
 from __future__ import annotations
 

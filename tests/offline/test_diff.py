@@ -1,4 +1,6 @@
-"""`pylogseg diff`: against a comparison of dictionaries, whatever the batching; exit codes as of diff(1)."""
+"""Tests of cli/diff.py, offline/comparing.py and offline/comparing_columns.py. `pylogseg diff`: against a comparison of
+dictionaries, whatever the batching; exit codes as of diff(1).
+"""
 
 import itertools
 import json

@@ -1,4 +1,6 @@
-"""Tests of offline/comparing_content.py, offline/aligning.py and values/internal/mirror_map.py: logs and their mirrors.
+"""Tests of offline/aligned_findings.py, offline/aligned_result.py, offline/aligning.py, offline/comparing_content.py
+and values/internal/mirror_map.py. Tests of offline/comparing_content.py, offline/aligning.py and
+values/internal/mirror_map.py: logs and their mirrors.
 
 Edits of a log are known here; the comparison has to find them, or to say more: it never calls two logs the same that
 differ, and each run of its map has the same records on both sides.

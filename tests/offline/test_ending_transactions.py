@@ -1,4 +1,6 @@
-"""Logs of different moments: after a restore nothing is shown that nobody committed, and the id goes on."""
+"""Tests of offline/copying/transactions.py, offline/ending_transactions.py and offline/restoring/ending.py. Logs of
+different moments: after a restore nothing is shown that nobody committed, and the id goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is known to be missing does not leave with exit code 0: every command beside every sign of a loss."""
+"""Tests of cli/losses.py and inspect/verify/lacking.py. What is known to be missing does not leave with exit code 0:
+every command beside every sign of a loss.
+"""
 
 from __future__ import annotations
 

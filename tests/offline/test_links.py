@@ -1,4 +1,6 @@
-"""Commands that change a disk, where the folder of a partition is a symbolic link: nothing is written through it."""
+"""Tests of offline/running.py. Commands that change a disk, where the folder of a partition is a symbolic link: nothing
+is written through it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Offline commands on a log that lost all of its segments, or a sealed one: they fail, or name what is lost."""
+"""Tests of offline/partition.py. Offline commands on a log that lost all of its segments, or a sealed one: they fail,
+or name what is lost.
+"""
 
 from __future__ import annotations
 

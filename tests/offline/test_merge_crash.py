@@ -1,4 +1,6 @@
-"""`merge` and `repair --from`, cut short anywhere: no half a result, nothing lost, and the next run completes."""
+"""Tests of offline/merging/command.py. `merge` and `repair --from`, cut short anywhere: no half a result, nothing lost,
+and the next run completes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`merge` and `repair --from` where a disk has lost more than bytes of a segment, or is not what it was named for."""
+"""Tests of offline/merging/replica.py. `merge` and `repair --from` where a disk has lost more than bytes of a segment,
+or is not what it was named for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`merge` of the directories of one real broker: nothing is to be healed, so every log has to come as it is."""
+"""Tests of cli/merge.py, offline/merging/report.py and transfer/segment_files.py. `merge` of the directories of one
+real broker: nothing is to be healed, so every log has to come as it is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A few of the histories of `soak merge-histories`: what brokers leave, merged, is what the last leader serves."""
+"""Tests of disk/lineage/authority.py, offline/merging/command.py and offline/merging/partition.py. A few of the
+histories of `soak merge-histories`: what brokers leave, merged, is what the last leader serves.
+"""
 
 from __future__ import annotations
 

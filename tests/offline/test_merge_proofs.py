@@ -1,4 +1,6 @@
-"""What any file of any disk proves, `merge` accounts for: each harm to the end of a log, beside each kind of proof."""
+"""Tests of offline/merging/report.py. What any file of any disk proves, `merge` accounts for: each harm to the end of a
+log, beside each kind of proof.
+"""
 
 from __future__ import annotations
 

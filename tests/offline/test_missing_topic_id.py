@@ -1,4 +1,6 @@
-"""`recover`, `repair` and `reindex` write a missing `partition.metadata`: a broker needs the topic id."""
+"""Tests of offline/topic_ids.py. `recover`, `repair` and `reindex` write a missing `partition.metadata`: a broker needs
+the topic id.
+"""
 
 from __future__ import annotations
 

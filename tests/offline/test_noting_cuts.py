@@ -1,4 +1,6 @@
-"""What `repair` cut out on purpose is told as done by `verify`, and goes with the partition; all else is damage."""
+"""Tests of format/files/cuts.py and offline/noting_cuts.py. What `repair` cut out on purpose is told as done by
+`verify`, and goes with the partition; all else is damage.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""compact, retain and delete-records, cut short by a crash or a failing disk at any operation: nothing is lost."""
+"""Tests of offline/compacting.py. compact, retain and delete-records, cut short by a crash or a failing disk at any
+operation: nothing is lost.
+"""
 
 from __future__ import annotations
 

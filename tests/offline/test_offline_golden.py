@@ -1,4 +1,5 @@
-"""`compact`, `retain` and `delete-records` in the place of a broker's cleaner and retention: Kafka's own files.
+"""Tests of offline/compacting.py. `compact`, `retain` and `delete-records` in the place of a broker's cleaner and
+retention: Kafka's own files.
 
 The golden lists are replayed up to each cleaning or deletion; there the log is closed, the command is run on its log
 directory, and the log is opened again. What Kafka says of every later state and file has to be so here too.

@@ -1,4 +1,6 @@
-"""A real Kafka reads what redact, recode and repair leave, and opens it without changing a byte of it."""
+"""Tests of offline/rewriting.py. A real Kafka reads what redact, recode and repair leave, and opens it without changing
+a byte of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Partitions on their way to another disk: the same bytes there, nothing lost by whatever cuts a move short."""
+"""Tests of cli/move.py, offline/moving.py and transfer/files.py. Partitions on their way to another disk: the same
+bytes there, nothing lost by whatever cuts a move short.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Recoding: other bytes, the same records, and a broker knows the same of the log."""
+"""Tests of cli/recode.py, offline/recoding.py, offline/recoding_batches.py and offline/rewriting.py. Recoding: other
+bytes, the same records, and a broker knows the same of the log.
+"""
 
 import pytest
 from helpers.depth import draws

@@ -1,4 +1,6 @@
-"""Redaction: what is asked for is gone everywhere, and everything else is as it was."""
+"""Tests of cli/redact.py, log/segment_rewrite.py, offline/redacting.py and offline/redacting_batches.py. Redaction:
+what is asked for is gone everywhere, and everything else is as it was.
+"""
 
 import shutil
 

@@ -1,4 +1,6 @@
-"""`reindex`: the files that Kafka's recovery makes, and no other is written; cut short, all of them are usable."""
+"""Tests of cli/reindex.py and offline/reindexing.py. `reindex`: the files that Kafka's recovery makes, and no other is
+written; cut short, all of them are usable.
+"""
 
 from __future__ import annotations
 

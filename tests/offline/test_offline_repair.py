@@ -1,4 +1,6 @@
-"""Repair: whatever was done to a segment, the good batches around it stay, and nothing is invented."""
+"""Tests of cli/repair.py, offline/repairing/command.py and offline/repairing/salvage.py. Repair: whatever was done to a
+segment, the good batches around it stay, and nothing is invented.
+"""
 
 import os
 import random

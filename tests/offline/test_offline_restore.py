@@ -1,4 +1,7 @@
-"""Partitions from a backup or an exported table: the same records again, all that were chosen or none."""
+"""Tests of offline/comparing_table.py, offline/restoring/command.py, offline/restoring/from_logs.py,
+offline/restoring/source.py, transfer/contents.py and transfer/staging.py. Partitions from a backup or an exported
+table: the same records again, all that were chosen or none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""redact, recode and repair, cut short by a crash or a failing disk at any operation: nothing is lost."""
+"""Tests of log/segment_rewrite.py. redact, recode and repair, cut short by a crash or a failing disk at any operation:
+nothing is lost.
+"""
 
 from __future__ import annotations
 

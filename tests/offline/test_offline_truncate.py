@@ -1,4 +1,6 @@
-"""`truncate`: what a broker's truncation leaves, at every offset; and nothing else is lost when it is cut short."""
+"""Tests of cli/truncate.py, log/truncation.py and offline/truncating.py. `truncate`: what a broker's truncation leaves,
+at every offset; and nothing else is lost when it is cut short.
+"""
 
 from __future__ import annotations
 

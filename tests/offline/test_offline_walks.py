@@ -1,4 +1,6 @@
-"""A few random walks through operations and offline commands; `soak offline-walks` is the soak."""
+"""Tests of offline/running.py. A few random walks through operations and offline commands; `soak offline-walks` is the
+soak.
+"""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A high watermark that is known, and lower than it should be: an older checkpoint beside the log."""
+"""Tests of offline/partition.py. A high watermark that is known, and lower than it should be: an older checkpoint
+beside the log.
+"""
 
 from __future__ import annotations
 

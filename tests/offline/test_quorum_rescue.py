@@ -1,4 +1,6 @@
-"""`pylogseg quorum rescue`: controllers of the longest copy, and all that it refuses."""
+"""Tests of offline/rescuing/command.py, offline/rescuing/plan.py, offline/rescuing/steps.py and
+offline/rescuing/writing.py. `pylogseg quorum rescue`: controllers of the longest copy, and all that it refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A rescue that is killed at any call of the system, or whose disk fails: the old folder or the new one."""
+"""Tests of offline/rescuing/writing.py. A rescue that is killed at any call of the system, or whose disk fails: the old
+folder or the new one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg recover`: the same files as Kafka's recovery, a report of what went, copies, a dry run that is one."""
+"""Tests of cli/recover.py, log/recovery_loss.py, log/recovery_report.py and offline/recovering.py. `pylogseg recover`:
+the same files as Kafka's recovery, a report of what went, copies, a dry run that is one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tests of offline/settings.py: a topic's setting in the metadata that nothing here can read."""
+"""Tests of offline/settings.py. Tests of offline/settings.py: a topic's setting in the metadata that nothing here can
+read.
+"""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Tests of offline/repairing/command.py: `repair` counts each offset that is gone, and no other."""
+"""Tests of cli/repair.py and offline/repairing/command.py. Tests of offline/repairing/command.py: `repair` counts each
+offset that is gone, and no other.
+"""
 
 import random
 import shutil

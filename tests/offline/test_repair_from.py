@@ -1,4 +1,6 @@
-"""`repair --from`: what is damaged on one disk comes from another one, where both have the same history."""
+"""Tests of offline/repairing/replicas.py. `repair --from`: what is damaged on one disk comes from another one, where
+both have the same history.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A few of the histories of `soak repair-histories`: a damaged replica gets from another one what belongs to it."""
+"""Tests of offline/repairing/replicas.py. A few of the histories of `soak repair-histories`: a damaged replica gets
+from another one what belongs to it.
+"""
 
 from __future__ import annotations
 

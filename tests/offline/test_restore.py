@@ -1,4 +1,7 @@
-"""Partitions from tables of records: what they hold, how they are put in place, what a crash in between leaves."""
+"""Tests of cli/restore.py, offline/restoring/from_table.py, offline/restoring/partition.py, offline/restoring/tables.py
+and transfer/staging.py. Partitions from tables of records: what they hold, how they are put in place, what a crash in
+between leaves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A broker of several log directories: `restore` never makes a second copy of a partition."""
+"""Tests of offline/restoring/command.py. A broker of several log directories: `restore` never makes a second copy of a
+partition.
+"""
 
 from __future__ import annotations
 

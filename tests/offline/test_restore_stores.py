@@ -1,4 +1,6 @@
-"""Restores into a store: what is uploaded, what readers see until all is there, and a run that dies at any request."""
+"""Tests of offline/restoring/partition.py, offline/restoring/rows.py and offline/restoring/uploading.py. Restores into
+a store: what is uploaded, what readers see until all is there, and a run that dies at any request.
+"""
 
 from __future__ import annotations
 

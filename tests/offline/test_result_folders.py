@@ -1,4 +1,6 @@
-"""What merge, copy and `--into` make gets its name at the end, and takes the place of nothing but an empty folder."""
+"""Tests of offline/result.py. What merge, copy and `--into` make gets its name at the end, and takes the place of
+nothing but an empty folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg retain` deletes no young record because of a wrong time index, and names the segment that a time keeps."""
+"""Tests of cli/retain.py, offline/ages.py and offline/retaining.py. `pylogseg retain` deletes no young record because
+of a wrong time index, and names the segment that a time keeps.
+"""
 
 from __future__ import annotations
 

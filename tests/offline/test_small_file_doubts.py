@@ -1,4 +1,6 @@
-"""Small files that say less than they should: a command names what it takes instead, and writes again what it can."""
+"""Tests of inspect/small_file_doubts.py. Small files that say less than they should: a command names what it takes
+instead, and writes again what it can.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Each small file of a disk, harmed in each way, under each command: what is not known is never taken for nothing.
+"""Tests of disk/small_files.py. Each small file of a disk, harmed in each way, under each command: what is not known is
+never taken for nothing.
 
 There is no traceback. A command that reads the file names it and does not end with 0; a command that ends with 0 and
 does not name the file says the same as over the whole disk.

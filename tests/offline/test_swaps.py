@@ -1,4 +1,6 @@
-"""A crash while segments replace others: who reads the folder finds what a load makes of it, and copies carry that."""
+"""Tests of disk/swaps.py and log/segment_replace.py. A crash while segments replace others: who reads the folder finds
+what a load makes of it, and copies carry that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Timestamps as far away as their type has them come back from an export, and through all that rewrites a log."""
+"""Tests of offline/restoring/from_table.py, offline/restoring/partition.py and offline/restoring/tables.py. Timestamps
+as far away as their type has them come back from an export, and through all that rewrites a log.
+"""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

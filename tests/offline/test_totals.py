@@ -1,4 +1,6 @@
-"""What a command says of the whole: a line for each partition that changes, and one for all together."""
+"""Tests of format/words.py and offline/result.py. What a command says of the whole: a line for each partition that
+changes, and one for all together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What an earlier run made is unchanged if the logs are, and not by their size and time alone."""
+"""Tests of offline/by_executor.py and reading/marks.py. What an earlier run made is unchanged if the logs are, and not
+by their size and time alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`open_log`: records in and out, the log directory around them, what a restart finds."""
+"""Tests of errors.py, log/metrics.py, log/retention.py, owned/batches.py and owned/opening.py. `open_log`: records in
+and out, the log directory around them, what a restart finds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What `open_log` promises when the power goes, marker and checkpoints included; and when the disk fails."""
+"""Tests of log/directory.py and owned/ownership.py. What `open_log` promises when the power goes, marker and
+checkpoints included; and when the disk fails.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What `open_log` leaves, a real Kafka opens: the same state, the same answers, the same files afterwards."""
+"""Tests of owned/producer.py. What `open_log` leaves, a real Kafka opens: the same state, the same answers, the same
+files afterwards.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An open log as a queue: following it, idempotent producers, transactions, sockets, forks, kills."""
+"""Tests of _native/_reads.pyx, owned/log.py, owned/producer.py and owned/slices.py. An open log as a queue: following
+it, idempotent producers, transactions, sockets, forks, kills.
+"""
 
 from __future__ import annotations
 

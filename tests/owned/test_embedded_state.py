@@ -1,4 +1,6 @@
-"""An open log against a list: appends, producers, transactions, deletions, restarts and crashes in any order."""
+"""Tests of owned/log.py. An open log against a list: appends, producers, transactions, deletions, restarts and crashes
+in any order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A load of many logs: what it looks at, what it leaves alone, and what is read ahead of it."""
+"""Tests of env/garbage.py and owned/manager/logs.py. A load of many logs: what it looks at, what it leaves alone, and
+what is read ahead of it.
+"""
 
 from __future__ import annotations
 

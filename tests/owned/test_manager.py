@@ -1,4 +1,6 @@
-"""Many logs in several directories: loading, placement, background work, failures, an orderly end."""
+"""Tests of owned/manager/background.py and owned/manager/manager.py. Many logs in several directories: loading,
+placement, background work, failures, an orderly end.
+"""
 
 import shutil
 

@@ -1,4 +1,6 @@
-"""A manager loads the directories of a real broker as the broker's own start log says, and leaves them as it would."""
+"""Tests of owned/manager/directories.py and owned/manager/logs.py. A manager loads the directories of a real broker as
+the broker's own start log says, and leaves them as it would.
+"""
 
 import re
 import shutil

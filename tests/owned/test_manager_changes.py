@@ -1,4 +1,6 @@
-"""What happens to the logs of a manager while they are used: moves, failures, truncations, new settings."""
+"""Tests of owned/manager/cleaning.py. What happens to the logs of a manager while they are used: moves, failures,
+truncations, new settings.
+"""
 
 import shutil
 import threading

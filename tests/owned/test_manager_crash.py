@@ -1,4 +1,6 @@
-"""What a manager promises when the power goes or a disk fails: in a cleaning, a retention, a move, a checkpoint."""
+"""Tests of log/directory.py. What a manager promises when the power goes or a disk fails: in a cleaning, a retention, a
+move, a checkpoint.
+"""
 
 from __future__ import annotations
 

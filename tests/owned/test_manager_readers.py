@@ -1,4 +1,6 @@
-"""Readers that go on while the log under them is compacted and retained: threads of this process, and another one."""
+"""Tests of owned/manager/manager.py. Readers that go on while the log under them is compacted and retained: threads of
+this process, and another one.
+"""
 
 import contextlib
 import subprocess

@@ -1,4 +1,6 @@
-"""What a manager deletes: only what the cluster's metadata, or the program, says may go."""
+"""Tests of owned/manager/settings.py and owned/manager/topics.py. What a manager deletes: only what the cluster's
+metadata, or the program, says may go.
+"""
 
 import logging
 import shutil

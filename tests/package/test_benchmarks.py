@@ -1,4 +1,6 @@
-"""The benchmarks of the engine run: each once, on little data. What they measure is asv's business."""
+"""Tests of the whole package. The benchmarks of the engine run: each once, on little data. What they measure is asv's
+business.
+"""
 
 from __future__ import annotations
 

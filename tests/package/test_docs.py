@@ -1,4 +1,6 @@
-"""Examples hold: those of the documents and of the docstrings are run, and print what they say."""
+"""Tests of the whole package. Examples hold: those of the documents and of the docstrings are run, and print what they
+say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commands of the guides that show no output: as they are written, one after the other, in an empty folder."""
+"""Tests of the whole package. Commands of the guides that show no output: as they are written, one after the other, in
+an empty folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors say which packages an extra has: those of the package's own list."""
+"""Tests of the whole package. Errors say which packages an extra has: those of the package's own list."""
 
 from __future__ import annotations
 

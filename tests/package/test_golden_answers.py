@@ -1,4 +1,4 @@
-"""Answers change on purpose only: `outputs.txt` changes with them, in the same commit."""
+"""Tests of the whole package. Answers change on purpose only: `outputs.txt` changes with them, in the same commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What holds for the package as a whole: bands, stubs, docstrings, lengths of files, the cost of an import."""
+"""Tests of _lazy.py, cli/versions.py, env/spared.py and format/keywords.py. What holds for the package as a whole:
+bands, stubs, docstrings, lengths of files, the cost of an import.
+"""
 
 from __future__ import annotations
 

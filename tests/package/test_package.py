@@ -1,4 +1,6 @@
-"""What is handed out: the wheel that `make test` built and installed, and a source distribution."""
+"""Tests of the whole package. What is handed out: the wheel that `make test` built and installed, and a source
+distribution.
+"""
 
 from __future__ import annotations
 

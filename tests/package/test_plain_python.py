@@ -1,4 +1,6 @@
-"""What a Python program meets: errors with what the system said, and arguments that are not taken in silence."""
+"""Tests of the whole package. What a Python program meets: errors with what the system said, and arguments that are not
+taken in silence.
+"""
 
 import datetime
 import errno

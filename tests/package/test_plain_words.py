@@ -1,4 +1,5 @@
-"""Plain words: counts of wordings and names that a stranger has to read twice only go down.
+"""Tests of the whole package. Plain words: counts of wordings and names that a stranger has to read
+twice only go down.
 
 A new sentence or name that raises a count is rewritten. A commit that lowers one lowers its ceiling here.
 """
@@ -12,8 +13,8 @@ from helpers import words
 
 CEILINGS: dict[Callable[[], Sized], int] = {
     words.inverted: 0,
-    words.doubly_relative: 9,
-    words.agentless: 26,
+    words.doubly_relative: 8,
+    words.agentless: 25,
     words.vague_locals: 318,
     words.participle_functions: 5,
     words.lonely_modules: 23,

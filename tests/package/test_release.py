@@ -1,4 +1,6 @@
-"""What a release is made with: the recipe, the workflows and the project's metadata say the same."""
+"""Tests of _version.py. What a release is made with: the recipe, the workflows and the project's
+metadata say the same.
+"""
 
 from __future__ import annotations
 

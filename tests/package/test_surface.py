@@ -1,4 +1,6 @@
-"""A change of what a release keeps is a decision: `surface.txt` changes with it, in the same commit."""
+"""Tests of the whole package. A change of what a release keeps is a decision: `surface.txt` changes with it, in the
+same commit.
+"""
 
 from __future__ import annotations
 

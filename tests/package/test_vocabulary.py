@@ -1,4 +1,6 @@
-"""One word for each thing, and for each word one type, in all that users call: Python, the command line, Spark."""
+"""Tests of format/keywords.py. One word for each thing, and for each word one type, in all that users call: Python, the
+command line, Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Arrow: the schema of Spark's source, the same values as the records, views without copies, other readers."""
+"""Tests of reading/arrow/columns.py, reading/column_names.py, reading/options.py and reading/state.py. Arrow: the
+schema of Spark's source, the same values as the records, views without copies, other readers.
+"""
 
 import datetime
 import inspect

@@ -1,4 +1,6 @@
-"""Raw record batches in Arrow columns: against the reader, damage, slices, and the way back."""
+"""Tests of reading/arrow/batches.py. Raw record batches in Arrow columns: against the reader, damage, slices, and the
+way back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Functions of Arrow columns: Kafka's vectors, the slow oracles, slices, nulls, layouts, values that are damaged."""
+"""Tests of reading/arrow/functions.py. Functions of Arrow columns: Kafka's vectors, the slow oracles, slices, nulls,
+layouts, values that are damaged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A flipped bit of a base offset, which no checksum covers: the neighbours decide which batch is wrong."""
+"""Tests of reading/offset_order.py and walker/base_offsets.py. A flipped bit of a base offset, which no checksum
+covers: the neighbours decide which batch is wrong.
+"""
 
 from __future__ import annotations
 

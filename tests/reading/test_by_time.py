@@ -1,4 +1,4 @@
-"""Ranges of time choose by the time of each record; an export replaces an earlier one."""
+"""Tests of reading/bounds.py. Ranges of time choose by the time of each record; an export replaces an earlier one."""
 
 from __future__ import annotations
 

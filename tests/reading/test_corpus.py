@@ -1,4 +1,6 @@
-"""Files that other brokers wrote, from 0.10 to 4.2: the counts of an independent reader, through our functions."""
+"""Tests of walker/batch_search.py. Files that other brokers wrote, from 0.10 to 4.2: the counts of an independent
+reader, through our functions.
+"""
 
 import hashlib
 import json

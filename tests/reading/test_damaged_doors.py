@@ -1,4 +1,5 @@
-"""A log that is wrong, read by commands and engines: the rows of one reading in Python, or all say that it is damaged.
+"""Tests of tables/reader.py. A log that is wrong, read by commands and engines: the rows of one reading in Python, or
+all say that it is damaged.
 
 In an ordinary run each door and each harm is there, in a deep one each pair.
 """

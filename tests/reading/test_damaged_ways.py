@@ -1,4 +1,6 @@
-"""A log that is wrong, read in all ways: they have the same rows, or each of them says that it is damaged."""
+"""Tests of reading/ranges.py. A log that is wrong, read in all ways: they have the same rows, or each of them says that
+it is damaged.
+"""
 
 from __future__ import annotations
 

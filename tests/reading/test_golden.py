@@ -1,4 +1,4 @@
-"""The golden data are what they were when Kafka wrote them."""
+"""Tests of reading/logs.py. The golden data are what they were when Kafka wrote them."""
 
 import hashlib
 import subprocess

@@ -1,4 +1,5 @@
-"""Pages of a sealed file that are mapped while they are decoded: `read_and_decode` in _native/_records, env/filesystem.
+"""Tests of env/filesystem.py. Pages of a sealed file that are mapped while they are decoded: `read_and_decode` in
+_native/_records, env/filesystem.
 
 A page that is gone ends the window, as a short file does; a signal that somebody else caused goes to who waits for it.
 """

@@ -1,4 +1,6 @@
-"""Both ways with the Python clients: the same records out of a broker's files, and each other's batches."""
+"""Tests of reading/arrow/encode.py. Both ways with the Python clients: the same records out of a broker's files, and
+each other's batches.
+"""
 
 import hashlib
 from random import Random

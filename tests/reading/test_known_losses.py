@@ -1,4 +1,6 @@
-"""Logs that have lost records as their disk itself shows, in each door: what is lost is named, and the rest is read."""
+"""Tests of cli/losses.py, disk/indexed_ends.py and reading/known_losses.py. Logs that have lost records as their disk
+itself shows, in each door: what is lost is named, and the rest is read.
+"""
 
 from __future__ import annotations
 

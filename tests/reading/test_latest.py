@@ -1,4 +1,6 @@
-"""The last record of each key: against a dictionary, against what Kafka's cleaner left, in one pass and in many."""
+"""Tests of cli/latest.py and reading/latest.py. The last record of each key: against a dictionary, against what Kafka's
+cleaner left, in one pass and in many.
+"""
 
 import shutil
 import tempfile

@@ -1,4 +1,6 @@
-"""Memory of record batches that is used again: never while somebody can see it, and never without end."""
+"""Tests of format/scratch.py. Memory of record batches that is used again: never while somebody can see it, and never
+without end.
+"""
 
 from __future__ import annotations
 

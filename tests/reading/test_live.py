@@ -1,4 +1,6 @@
-"""Folders that a broker is writing, or that are not ours to write; slow reading; files behind URLs."""
+"""Tests of reading/removed_segments.py. Folders that a broker is writing, or that are not ours to write; slow reading;
+files behind URLs.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""A log start offset above the end of its log hides all records: nothing is read, and that is no empty log."""
+"""Tests of disk/listing.py. A log start offset above the end of its log hides all records: nothing is read, and that is
+no empty log.
+"""
 
 from __future__ import annotations
 

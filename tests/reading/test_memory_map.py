@@ -1,4 +1,6 @@
-"""Files that are mapped instead of read: the same rows from every door, who keeps a map, and what a cut file does."""
+"""Tests of env/maps.py. Files that are mapped instead of read: the same rows from every door, who keeps a map, and what
+a cut file does.
+"""
 
 import gc
 import hashlib

@@ -1,4 +1,6 @@
-"""Several partitions by time: against a sort in plain Python, in bounded memory."""
+"""Tests of reading/merged.py and reading/partition.py. Several partitions by time: against a sort in plain Python, in
+bounded memory.
+"""
 
 from __future__ import annotations
 

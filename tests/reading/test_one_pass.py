@@ -1,4 +1,6 @@
-"""A range of a segment is decoded once, whatever lies before and behind it in its windows; damage there is found."""
+"""Tests of reading/partition.py. A range of a segment is decoded once, whatever lies before and behind it in its
+windows; damage there is found.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""A batch with more records than offsets, its checksum right: damage to all that reads it, as to `verify`."""
+"""Tests of reading/offset_order.py. A batch with more records than offsets, its checksum right: damage to all that
+reads it, as to `verify`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parts of a log that several threads read: together, in any order, they have its records and its gaps, each once."""
+"""Tests of reading/log_reader.py, reading/logs.py and reading/ranges.py. Parts of a log that several threads read:
+together, in any order, they have its records and its gaps, each once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The producers of a log at an offset: what no broker would take is refused, or left out by who says so."""
+"""Tests of log/producer_snapshots.py, reading/producers.py and values/internal/producers.py. The producers of a log at
+an offset: what no broker would take is refused, or left out by who says so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ends of ranges: order, fractions of milliseconds, and what is no number."""
+"""Tests of reading/offset_range.py and reading/ranges.py. Ends of ranges: order, fractions of milliseconds, and what is
+no number.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""read_committed beside a writer: each step that a writer and a reader take is put where it does harm."""
+"""Tests of reading/record.py, reading/transaction_markers.py and reading/transactions.py. read_committed beside a
+writer: each step that a writer and a reader take is put where it does harm.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reading whole directories: what Kafka's consumer reads, and what Kafka's own reader says of every file."""
+"""Tests of env/remote.py and reading/log_reader.py. Reading whole directories: what Kafka's consumer reads, and what
+Kafka's own reader says of every file.
+"""
 
 import base64
 import gzip

@@ -1,4 +1,6 @@
-"""The reference in `reference/` against published vectors, a real Kafka's reading, and two clients."""
+"""Tests of format/records.py. The reference in `reference/` against published vectors, a real Kafka's reading, and two
+clients.
+"""
 
 from __future__ import annotations
 

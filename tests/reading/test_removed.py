@@ -1,4 +1,6 @@
-"""A segment that a broker removes or replaces between the listing and the reading: one rule for all doors."""
+"""Tests of reading/removed_segments.py and walker/gaps.py. A segment that a broker removes or replaces between the
+listing and the reading: one rule for all doors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ranges of offsets and of time: the same records as reading everything and choosing, whatever the indexes say."""
+"""Tests of reading/positions.py, reading/seek.py and reading/stable_offset.py. Ranges of offsets and of time: the same
+records as reading everything and choosing, whatever the indexes say.
+"""
 
 import datetime
 import itertools

@@ -1,4 +1,6 @@
-"""Which partitions paths, names and numbers mean: the same in every command, and in Python."""
+"""Tests of reading/filters.py and reading/selection.py. Which partitions paths, names and numbers mean: the same in
+every command, and in Python.
+"""
 
 from __future__ import annotations
 

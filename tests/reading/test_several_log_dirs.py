@@ -1,4 +1,6 @@
-"""Offline commands on a folder of several log directories, as a broker with several disks has them."""
+"""Tests of reading/logs.py. Offline commands on a folder of several log directories, as a broker with several disks has
+them.
+"""
 
 from __future__ import annotations
 

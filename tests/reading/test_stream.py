@@ -1,4 +1,4 @@
-"""The reader: selection, limits, damage, isolation, bounded memory, arguments."""
+"""Tests of reading/state.py. The reader: selection, limits, damage, isolation, bounded memory, arguments."""
 
 import bz2
 import gzip

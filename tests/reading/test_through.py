@@ -1,4 +1,6 @@
-"""Windows that are read, checked and decoded in one pass give what other windows give, whatever lies in the file."""
+"""Tests of reading/partition.py. Windows that are read, checked and decoded in one pass give what other windows give,
+whatever lies in the file.
+"""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Types of settings and of shared keywords, as a type checker sees them."""
+"""Tests of tables/reader.py. Types of settings and of shared keywords, as a type checker sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Damage, piece by piece: what is found, what is given in spite of it, and that windows of any size see the same."""
+"""Tests of walker/batch_search.py, walker/gaps.py and walker/windows.py. Damage, piece by piece: what is found, what is
+given in spite of it, and that windows of any size see the same.
+"""
 
 import os
 import struct

@@ -1,4 +1,6 @@
-"""The page of a report in a browser: it opens in silence, and its numbers are those of the commands."""
+"""Tests of reporting/facts.py and reporting/page.py. The page of a report in a browser: it opens in silence, and its
+numbers are those of the commands.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The page of a report in use: search, sort, filter, zoom, hints, links, copies, dark, paper, hostile names."""
+"""Tests of reporting/page.py. The page of a report in use: search, sort, filter, zoom, hints, links, copies, dark,
+paper, hostile names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a report says that retention and compaction would free, against dry runs of `retain` and `compact`."""
+"""Tests of reporting/cleaning.py and reporting/facts.py. What a report says that retention and compaction would free,
+against dry runs of `retain` and `compact`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pylogseg report` as a command: what it writes, what it refuses, how it ends."""
+"""Tests of cli/report.py and reporting/tables.py. `pylogseg report` as a command: what it writes, what it refuses, how
+it ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`report --compare`: what changed since an earlier report, and what is refused."""
+"""Tests of cli/report.py, reporting/assembly.py and reporting/comparing.py. `report --compare`: what changed since an
+earlier report, and what is refused.
+"""
 
 from __future__ import annotations
 

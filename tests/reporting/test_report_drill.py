@@ -1,4 +1,6 @@
-"""From the report to a fix: damage is seen, the command beside it is run by a shell, and the next report is clean."""
+"""Tests of cli/drill.py. From the report to a fix: damage is seen, the command beside it is run by a shell, and the
+next report is clean.
+"""
 
 from __future__ import annotations
 

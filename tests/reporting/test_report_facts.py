@@ -1,4 +1,7 @@
-"""The facts of a report against what `stats`, `ls`, `verify`, `groups` and `transactions` say of the same files."""
+"""Tests of reporting/cluster.py, reporting/facts.py, reporting/lags.py, reporting/report.py, reporting/scanning.py and
+reporting/totals.py. The facts of a report against what `stats`, `ls`, `verify`, `groups` and `transactions` say of the
+same files.
+"""
 
 from __future__ import annotations
 

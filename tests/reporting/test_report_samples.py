@@ -1,4 +1,6 @@
-"""Samples of a report: decoded by the schemas of the disk as `cat` decodes them, no more than was asked for."""
+"""Tests of reporting/options.py, reporting/partitions.py, reporting/payloads.py and reporting/scope.py. Samples of a
+report: decoded by the schemas of the disk as `cat` decodes them, no more than was asked for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a report says of segments with too many headers to read them all, and of times in bounded memory."""
+"""Tests of reporting/commands.py, reporting/gather.py, reporting/scanning.py and reporting/series.py. What a report
+says of segments with too many headers to read them all, and of times in bounded memory.
+"""
 
 from __future__ import annotations
 

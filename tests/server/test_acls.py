@@ -1,4 +1,7 @@
-"""ACLs are kept and enforced: each request of the table of `access.py` asks for what stands there, and for no more."""
+"""Tests of server/acls.py, server/writing/access.py, server/writing/access_answers.py and
+server/writing/bootstrap_checkpoint.py. ACLs are kept and enforced: each request of the table of `access.py` asks for
+what stands there, and for no more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Changes that an administrator makes to a broker in this process: by Kafka's admin clients, and by single requests."""
+"""Tests of server/writing/admin.py. Changes that an administrator makes to a broker in this process: by Kafka's admin
+clients, and by single requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hostile requests to a broker that is written to: each is answered or ends its connection, and others go on."""
+"""Tests of server/writing/handlers.py. Hostile requests to a broker that is written to: each is answered or ends its
+connection, and others go on.
+"""
 
 from __future__ import annotations
 

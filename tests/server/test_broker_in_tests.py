@@ -1,4 +1,6 @@
-"""What a test asks a broker in this process for: records, offsets, topics, a stop and a start, a new beginning."""
+"""Tests of server/writing/broker.py, server/writing/clock.py and server/writing/memory.py. What a test asks a broker in
+this process for: records, offsets, topics, a stop and a start, a new beginning.
+"""
 
 from __future__ import annotations
 

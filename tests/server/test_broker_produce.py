@@ -1,4 +1,6 @@
-"""A broker in this process: what producers send is read by consumers, and verdicts of the engine have Kafka's codes."""
+"""Tests of server/handlers.py, server/writing/handlers.py, server/writing/producing.py and server/writing/writer.py. A
+broker in this process: what producers send is read by consumers, and verdicts of the engine have Kafka's codes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Transactions of real clients against a broker in this process: what is committed is seen, what is aborted is not."""
+"""Tests of server/writing/transacting.py and server/writing/transaction_coordinator.py. Transactions of real clients
+against a broker in this process: what is committed is seen, what is aborted is not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The programs of `tests/kafka/clients`: each client reads what a broker's consumer got from the same files.
+"""Tests of server/opening.py. The programs of `tests/kafka/clients`: each client reads what a broker's consumer got
+from the same files.
 
 The whole table, beside a live broker and with clients that are not installed here, is printed by `matrix.py` there.
 """

@@ -1,4 +1,6 @@
-"""Commits that last: kept in a directory from one run to the next, whatever happened to the end of its log."""
+"""Tests of server/committed.py, server/group_coordinator.py, server/group_offsets.py and server/writing/commits.py.
+Commits that last: kept in a directory from one run to the next, whatever happened to the end of its log.
+"""
 
 from __future__ import annotations
 

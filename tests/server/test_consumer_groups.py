@@ -1,4 +1,6 @@
-"""Groups of the new protocol: members come, go and fall silent in any order, and no partition has two owners."""
+"""Tests of server/assignors.py, server/consumer_groups.py and server/regex.py. Groups of the new protocol: members
+come, go and fall silent in any order, and no partition has two owners.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rules of fetch, by single requests: sizes, epochs, isolation, sessions."""
+"""Tests of server/fetching.py, server/offsets.py and server/sessions.py. Rules of fetch, by single requests: sizes,
+epochs, isolation, sessions.
+"""
 
 from __future__ import annotations
 

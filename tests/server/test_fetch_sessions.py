@@ -1,4 +1,4 @@
-"""Fetch sessions against a model of Kafka's, whatever clients do with them."""
+"""Tests of server/sessions.py. Fetch sessions against a model of Kafka's, whatever clients do with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Classic groups of librdkafka: they join, share, and survive a member that leaves or dies; offsets by requests."""
+"""Tests of server/grouping.py. Classic groups of librdkafka: they join, share, and survive a member that leaves or
+dies; offsets by requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A classic group as a state machine, with a clock of the test's own; any sequence of events keeps its promises."""
+"""Tests of server/groups.py. A classic group as a state machine, with a clock of the test's own; any sequence of events
+keeps its promises.
+"""
 
 from __future__ import annotations
 

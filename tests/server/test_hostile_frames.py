@@ -1,4 +1,6 @@
-"""Bytes that lie, in place of requests: the connection is closed, and the server goes on for the others."""
+"""Tests of server/connection.py and server/table.py. Bytes that lie, in place of requests: the connection is closed,
+and the server goes on for the others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Kafka's own topics in a broker in memory: clients find and read there what a broker writes."""
+"""Tests of server/writing/journal.py and server/writing/topics.py. Kafka's own topics in a broker in memory: clients
+find and read there what a broker writes.
+"""
 
 from __future__ import annotations
 

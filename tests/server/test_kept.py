@@ -1,4 +1,6 @@
-"""What clients make a server keep, by many small requests, is bounded in bytes, for all of them together."""
+"""Tests of server/writing/directory.py. What clients make a server keep, by many small requests, is bounded in bytes,
+for all of them together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What bytes unfold to is bounded: any list of any request, however large, in a process that has little memory."""
+"""Tests of server/budget.py. What bytes unfold to is bounded: any list of any request, however large, in a process that
+has little memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one client may make the server keep: groups, members, and the texts they bring."""
+"""Tests of server/server.py. What one client may make the server keep: groups, members, and the texts they bring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of many logs, as a broker leaves them that was not stopped."""
+"""Tests of server/overlays.py. Directories of many logs, as a broker leaves them that was not stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Logs in an object store, here fsspec's memory: read as those on a disk, by windows, through one cache."""
+"""Tests of env/listed_storage.py, env/remote.py, env/window_cache.py and server/sources.py. Logs in an object store,
+here fsspec's memory: read as those on a disk, by windows, through one cache.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a broker of one node answers to those who ask for replicas, elections, the quorum, transactions, ACLs."""
+"""Tests of server/writing/one_node.py. What a broker of one node answers to those who ask for replicas, elections, the
+quorum, transactions, ACLs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""librdkafka and aiokafka read what `pylogseg.read` reads, alone and in groups; libraries stall without complaint."""
+"""Tests of server/about.py and server/view.py. librdkafka and aiokafka read what `pylogseg.read` reads, alone and in
+groups; libraries stall without complaint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A directory of one's own: what was acknowledged is there after a restart, whatever ended the process."""
+"""Tests of cli/broker.py, server/catalog.py, server/writing/bootstrap_checkpoint.py, server/writing/directory.py,
+server/writing/journal.py and server/writing/writer.py. A directory of one's own: what was acknowledged is there after a
+restart, whatever ended the process.
+"""
 
 from __future__ import annotations
 

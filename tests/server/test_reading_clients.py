@@ -1,4 +1,6 @@
-"""A client reads what `pylogseg.read` reads, and what a broker says of the same files; nothing on the disk changes."""
+"""Tests of server/offsets.py. A client reads what `pylogseg.read` reads, and what a broker says of the same files;
+nothing on the disk changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What clients have asked a broker, asked again: our answers have the fields that the broker's had.
+"""Tests of format/messages/codes.py. What clients have asked a broker, asked again: our answers have the fields that
+the broker's had.
 
 `recorded/` is written by `tests/kafka/clients/matrix.py --record`: the files, the requests of eleven clients, and the
 broker's answers in fields.

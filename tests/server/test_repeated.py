@@ -1,4 +1,6 @@
-"""What a request names thousands of times is done once, or costs as little as other rows; the answers are Kafka's."""
+"""Tests of server/budget.py. What a request names thousands of times is done once, or costs as little as other rows;
+the answers are Kafka's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Writing above files that stay as they are: clients produce, make and delete topics, and the disk never changes."""
+"""Tests of server/writing/memory.py. Writing above files that stay as they are: clients produce, make and delete
+topics, and the disk never changes.
+"""
 
 from __future__ import annotations
 

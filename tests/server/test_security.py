@@ -1,4 +1,6 @@
-"""TLS and logins: real clients get in with what is right, and with what is wrong an error, soon."""
+"""Tests of cli/serving.py, server/login.py, server/sasl.py, server/security.py, server/service.py and server/tls.py.
+TLS and logins: real clients get in with what is right, and with what is wrong an error, soon.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The command: what it prints, its refusals, and its end by a signal."""
+"""Tests of cli/broker.py, cli/serve.py, cli/serving.py and server/view.py. The command: what it prints, its refusals,
+and its end by a signal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Clients read tiered storage from `serve` as `pylogseg.read` does, alone and joined with a disk."""
+"""Tests of cli/serve.py, disk/tier/tier_storage.py and server/opening.py. Clients read tiered storage from `serve` as
+`pylogseg.read` does, alone and joined with a disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Damage that is left out: clients get what `pylogseg cat --on-corrupt skip` prints, to the end."""
+"""Tests of server/skipping.py. Damage that is left out: clients get what `pylogseg cat --on-corrupt skip` prints, to
+the end.
+"""
 
 from __future__ import annotations
 

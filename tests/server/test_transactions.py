@@ -1,4 +1,6 @@
-"""The state machine of transactions against a model, and against rules that Kafka states (KIP-98, KIP-360, KIP-890)."""
+"""Tests of server/writing/transactions.py. The state machine of transactions against a model, and against rules that
+Kafka states (KIP-98, KIP-360, KIP-890).
+"""
 
 from __future__ import annotations
 

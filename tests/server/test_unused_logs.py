@@ -1,4 +1,4 @@
-"""Logs that nobody reads any more are closed, beside fetches that go on."""
+"""Tests of server/overlays.py. Logs that nobody reads any more are closed, beside fetches that go on."""
 
 from __future__ import annotations
 

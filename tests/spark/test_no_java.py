@@ -1,4 +1,4 @@
-"""`--spark` on a machine without Java: a line, and exit code 2."""
+"""Tests of spark/session.py. `--spark` on a machine without Java: a line, and exit code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Archives that runs of Spark, of the shell and of Python write and check: the same objects, points and findings."""
+"""Tests of archive/writing.py. Archives that runs of Spark, of the shell and of Python write and check: the same
+objects, points and findings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jobs.audit`: the same lines as of threads, of a table with many partitions that is wrong."""
+"""Tests of spark/jobs.py. `jobs.audit`: the same lines as of threads, of a table with many partitions that is wrong."""
 
 from __future__ import annotations
 

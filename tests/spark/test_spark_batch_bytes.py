@@ -1,4 +1,6 @@
-"""Arrow batches of tasks are bounded in bytes, whichever way rows leave a task, and whatever they compress to."""
+"""Tests of reading/arrow/sizes.py, spark/frames.py, spark/source.py and spark/stream.py. Arrow batches of tasks are
+bounded in bytes, whichever way rows leave a task, and whatever they compress to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Spark Connect: a process of its own, since one that has a classic session cannot have a remote one."""
+"""Tests of spark/session.py. Spark Connect: a process of its own, since one that has a classic session cannot have a
+remote one.
+"""
 
 import shutil
 import subprocess

@@ -1,4 +1,6 @@
-"""The fast door: DataFrames by functions, which need no Python data source and so work on Spark 3.5 too."""
+"""Tests of spark/_compat.py. The fast door: DataFrames by functions, which need no Python data source and so work on
+Spark 3.5 too.
+"""
 
 import gc
 import shutil

@@ -1,4 +1,6 @@
-"""The shell on Spark: what each command says and writes is what it says and writes with threads."""
+"""Tests of env/executor.py, spark/executor.py and spark/worker.py. The shell on Spark: what each command says and
+writes is what it says and writes with threads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Damaged logs and values at the ends of their types on Spark: a sample of the sweeps in plain Python."""
+"""Tests of spark/moments.py. Damaged logs and values at the ends of their types on Spark: a sample of the sweeps in
+plain Python.
+"""
 
 from __future__ import annotations
 

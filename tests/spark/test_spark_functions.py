@@ -1,4 +1,6 @@
-"""The functions in Spark: what they give is what the Arrow functions give, by Arrow UDFs and by pandas UDFs."""
+"""Tests of spark/functions.py. The functions in Spark: what they give is what the Arrow functions give, by Arrow UDFs
+and by pandas UDFs.
+"""
 
 from __future__ import annotations
 

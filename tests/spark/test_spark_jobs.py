@@ -1,4 +1,7 @@
-"""Jobs: what they say and write is what the command line and plain Python say and write of the same files."""
+"""Tests of spark/answers.py, spark/arguments.py, spark/counting.py, spark/exported.py, spark/jobs.py and
+spark/searching.py. Jobs: what they say and write is what the command line and plain Python say and write of the same
+files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of lakehouses that runs of Spark and of threads write in turn."""
+"""Tests of spark/executor.py. Tables of lakehouses that runs of Spark and of threads write in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options as the Kafka source of Spark has them: defaults, precedence, refusals."""
+"""Tests of spark/options.py. Options as the Kafka source of Spark has them: defaults, precedence, refusals."""
 
 import subprocess
 import sys

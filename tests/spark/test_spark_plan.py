@@ -1,4 +1,6 @@
-"""Plans: each offset once, tasks of about the wanted size, and nothing but names, indexes and headers read for it."""
+"""Tests of spark/logs.py and spark/plan.py. Plans: each offset once, tasks of about the wanted size, and nothing but
+names, indexes and headers read for it.
+"""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A report whose segments the workers read is that of one machine."""
+"""Tests of spark/worker.py. A report whose segments the workers read is that of one machine."""
 
 from __future__ import annotations
 

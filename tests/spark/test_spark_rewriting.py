@@ -1,4 +1,4 @@
-"""Partitions written anew by Spark: the bytes of the command, put in place together."""
+"""Tests of spark/jobs.py. Partitions written anew by Spark: the bytes of the command, put in place together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows of many partitions in one task, without a JVM: who gets which row, in which order, and what is refused."""
+"""Tests of offline/restoring/rows.py, spark/restoring.py and spark/write_options.py. Rows of many partitions in one
+task, without a JVM: who gets which row, in which order, and what is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""With Spark itself: tables, SQL, filters, streams, errors as a user sees them."""
+"""Tests of spark/lagging.py, spark/schema.py and spark/session.py. With Spark itself: tables, SQL, filters, streams,
+errors as a user sees them.
+"""
 
 import importlib
 import json

@@ -1,4 +1,6 @@
-"""The streaming reader by itself: what Spark asks of it, without Spark."""
+"""Tests of spark/schema.py, spark/source.py and spark/stream.py. The streaming reader by itself: what Spark asks of it,
+without Spark.
+"""
 
 import json
 import shutil

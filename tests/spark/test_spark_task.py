@@ -1,4 +1,6 @@
-"""What tasks read, without Spark: the rows of plain Python, however a log is cut, and whatever happened since."""
+"""Tests of spark/frames.py. What tasks read, without Spark: the rows of plain Python, however a log is cut, and
+whatever happened since.
+"""
 
 import collections
 import itertools

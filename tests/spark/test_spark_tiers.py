@@ -1,4 +1,6 @@
-"""Tiered storage on Spark: restored, read and checked as by one machine, also with a disk whose tier it is."""
+"""Tests of spark/restoring.py and spark/task.py. Tiered storage on Spark: restored, read and checked as by one machine,
+also with a disk whose tier it is.
+"""
 
 from __future__ import annotations
 

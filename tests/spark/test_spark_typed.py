@@ -1,4 +1,6 @@
-"""Typed columns in Spark: by options of the source, by `read_segments`, in a stream, and of any binary column."""
+"""Tests of spark/typed.py and values/forms.py. Typed columns in Spark: by options of the source, by `read_segments`, in
+a stream, and of any binary column.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Jobs that write to a folder which the workers do not share: each refuses before it works, and nothing is lost."""
+"""Tests of spark/worker.py. Jobs that write to a folder which the workers do not share: each refuses before it works,
+and nothing is lost.
+"""
 
 from __future__ import annotations
 

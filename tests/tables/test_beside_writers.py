@@ -1,4 +1,6 @@
-"""Queries while another process appends, rolls and deletes: what a snapshot has, or a gap for what is gone of it."""
+"""Tests of reading/removed_segments.py. Queries while another process appends, rolls and deletes: what a snapshot has,
+or a gap for what is gone of it.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""The dataset without an engine: the rows of `read_arrow`, whatever is pruned, cut, sent elsewhere or read ahead."""
+"""Tests of reading/bounds.py, reading/filters.py, reading/scan.py and tables/dataset.py. The dataset without an engine:
+the rows of `read_arrow`, whatever is pruned, cut, sent elsewhere or read ahead.
+"""
 
 import inspect
 import pickle

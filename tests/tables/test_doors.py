@@ -1,4 +1,6 @@
-"""A reader as the source of a function: its options count as the keywords of their names, and others are refused."""
+"""Tests of tables/question.py. A reader as the source of a function: its options count as the keywords of their names,
+and others are refused.
+"""
 
 from __future__ import annotations
 

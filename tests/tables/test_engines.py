@@ -1,4 +1,6 @@
-"""Random predicates in each engine: the rows that the same engine finds in a Parquet file of the same records."""
+"""Tests of tables/polars.py, tables/short_forms.py and tables/sql/connection.py. Random predicates in each engine: the
+rows that the same engine finds in a Parquet file of the same records.
+"""
 
 import datetime
 import operator

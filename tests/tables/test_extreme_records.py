@@ -1,4 +1,6 @@
-"""Offsets, payloads and names of headers at the ends of what a log has, in every door, and restored: all the same."""
+"""Tests of reading/arrow/texts.py. Offsets, payloads and names of headers at the ends of what a log has, in every door,
+and restored: all the same.
+"""
 
 from __future__ import annotations
 

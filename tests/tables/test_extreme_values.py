@@ -1,4 +1,6 @@
-"""Values at the ends of their types, in every door: exact, or null and named with exit code 1; never another value."""
+"""Tests of values/json_text.py. Values at the ends of their types, in every door: exact, or null and named with exit
+code 1; never another value.
+"""
 
 from __future__ import annotations
 

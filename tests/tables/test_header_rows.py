@@ -1,4 +1,6 @@
-"""What headers tell is what the records say, and where they do not suffice all is read."""
+"""Tests of reading/header_reader.py. What headers tell is what the records say, and where they do not suffice all is
+read.
+"""
 
 import shutil
 

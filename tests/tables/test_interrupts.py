@@ -1,4 +1,6 @@
-"""Ctrl-C in a scan: it ends soon, no thread goes on, and nothing half-written stays."""
+"""Tests of env/interrupts.py and tables/sql/session.py. Ctrl-C in a scan: it ends soon, no thread goes on, and nothing
+half-written stays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The reader: each exit gives the same records, narrower questions leave the first one as it is, a plan says why."""
+"""Tests of tables/explaining.py, tables/reader.py, tables/short_forms.py and tables/sql/connection.py. The reader: each
+exit gives the same records, narrower questions leave the first one as it is, a plan says why.
+"""
 
 from __future__ import annotations
 

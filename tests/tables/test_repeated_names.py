@@ -1,4 +1,6 @@
-"""Names that records have in common, in dictionaries for duckdb: nothing else about an answer changes."""
+"""Tests of tables/opening.py and tables/sql/answers.py. Names that records have in common, in dictionaries for duckdb:
+nothing else about an answer changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read for a query, counted at the storage."""
+"""Tests of reading/scan.py and tables/table_scan.py. What is read for a query, counted at the storage."""
 
 import time
 

@@ -1,4 +1,6 @@
-"""The tables of batches, segments, partitions and indexes: against what other commands print, pruned and lazy."""
+"""Tests of tables/batch_rows.py, tables/rows.py and tables/table_scan.py. The tables of batches, segments, partitions
+and indexes: against what other commands print, pruned and lazy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Timestamps that a column cannot hold: null and named, never another time; and all doors give the same rows."""
+"""Tests of tables/rows.py. Timestamps that a column cannot hold: null and named, never another time; and all doors give
+the same rows.
+"""
 
 import datetime
 import json

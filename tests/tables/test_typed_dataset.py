@@ -1,4 +1,6 @@
-"""Typed columns in a dataset: the rows of `read_arrow`, whatever is pruned, filtered before or after, or sent away."""
+"""Tests of tables/dataset.py and values/roles.py. Typed columns in a dataset: the rows of `read_arrow`, whatever is
+pruned, filtered before or after, or sent away.
+"""
 
 from __future__ import annotations
 

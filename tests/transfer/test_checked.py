@@ -1,4 +1,6 @@
-"""Tests of transfer/checked.py: gaps are named in their places, and appends are cut where a log can take them."""
+"""Tests of transfer/checked.py. Tests of transfer/checked.py: gaps are named in their places, and appends are cut where
+a log can take them.
+"""
 
 from __future__ import annotations
 

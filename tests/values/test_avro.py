@@ -1,4 +1,7 @@
-"""Avro into columns: random schemas and values against fastavro, evolution, and bytes that lie."""
+"""Tests of _native/_typed.pyx, values/schemas/avro_json.py, values/schemas/avro_program.py,
+values/schemas/avro_schema.py, values/schemas/columns.py and values/schemas/store.py. Avro into columns: random schemas
+and values against fastavro, evolution, and bytes that lie.
+"""
 
 from __future__ import annotations
 

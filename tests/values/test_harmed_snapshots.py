@@ -1,4 +1,6 @@
-"""A snapshot of the metadata log that is not whole: an older one and the log count, and it is named; never nothing."""
+"""Tests of values/internal/image.py. A snapshot of the metadata log that is not whole: an older one and the log count,
+and it is named; never nothing.
+"""
 
 from __future__ import annotations
 

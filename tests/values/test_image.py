@@ -1,4 +1,6 @@
-"""A metadata log applied in bulk and record by record: the same state."""
+"""Tests of values/internal/image.py and values/internal/partition_changes.py. A metadata log applied in bulk and record
+by record: the same state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a kernel takes of JSON is what pyarrow's reader makes of it, and all else is left to that."""
+"""Tests of values/json_columns.py, values/schemas/columns.py, values/schemas/frames.py and values/typed_json.py. What a
+kernel takes of JSON is what pyarrow's reader makes of it, and all else is left to that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The text of values: each type as JSON and back, the same from every door, and what no calendar has."""
+"""Tests of values/json_text.py. The text of values: each type as JSON and back, the same from every door, and what no
+calendar has.
+"""
 
 from __future__ import annotations
 

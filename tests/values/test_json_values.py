@@ -1,4 +1,6 @@
-"""JSON into columns: the golden records, types of schemas, and lines that are bad."""
+"""Tests of _native/_json.pyx, values/schemas/frames.py, values/typed_json.py and values/typed_json_errors.py. JSON into
+columns: the golden records, types of schemas, and lines that are bad.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The disks of a broker of Kafka 4.4: its metadata, groups and transactions, and that nothing on them is damage."""
+"""Tests of values/internal/cluster.py. The disks of a broker of Kafka 4.4: its metadata, groups and transactions, and
+that nothing on them is damage.
+"""
 
 from __future__ import annotations
 

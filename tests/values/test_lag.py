@@ -1,4 +1,6 @@
-"""Lag in records, bytes and time, against a count of every record."""
+"""Tests of values/internal/lag.py and values/internal/offsets.py. Lag in records, bytes and time, against a count of
+every record.
+"""
 
 from __future__ import annotations
 

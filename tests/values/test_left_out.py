@@ -1,4 +1,6 @@
-"""What is newer than the schemas stays raw and is counted; what is malformed is damage."""
+"""Tests of values/internal/cluster.py, values/internal/keyed_log.py and values/internal/notes.py. What is newer than
+the schemas stays raw and is counted; what is malformed is damage.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Offsets on another cluster's copy of a topic: the group goes on with the record that it would have read next."""
+"""Tests of values/internal/mapping.py. Offsets on another cluster's copy of a topic: the group goes on with the record
+that it would have read next.
+"""
 
 from __future__ import annotations
 

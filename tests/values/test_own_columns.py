@@ -1,4 +1,6 @@
-"""Topics that Kafka, Connect and a registry write for themselves, as columns: in Python, `export`, `sql` and Spark."""
+"""Tests of format/messages/connect.py, format/messages/secrets.py and values/internal/own_topics.py. Topics that Kafka,
+Connect and a registry write for themselves, as columns: in Python, `export`, `sql` and Spark.
+"""
 
 from __future__ import annotations
 

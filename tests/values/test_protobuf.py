@@ -1,4 +1,6 @@
-"""Protobuf into columns: every golden record, random messages against Google's library, and bytes that lie."""
+"""Tests of _native/_typed.pyx, values/schemas/proto_program.py, values/schemas/proto_schema.py and values/typed.py.
+Protobuf into columns: every golden record, random messages against Google's library, and bytes that lie.
+"""
 
 from __future__ import annotations
 

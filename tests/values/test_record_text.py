@@ -1,4 +1,6 @@
-"""`cat --internal`: records of internal topics as Kafka's dump tool has them, as JSON."""
+"""Tests of values/internal/message_text.py and values/internal/record_text.py. `cat --internal`: records of internal
+topics as Kafka's dump tool has them, as JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas over HTTP, from a server of our own."""
+"""Tests of values/schemas/registry.py. Schemas over HTTP, from a server of our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A registry is a stranger: whatever it answers, there is a schema or an error of ours, in time, without a password."""
+"""Tests of values/schemas/registry.py. A registry is a stranger: whatever it answers, there is a schema or an error of
+ours, in time, without a password.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Segments in remote storage, and connectors: as the broker and a Connect worker left them."""
+"""Tests of values/internal/connectors.py and values/internal/remote.py. Segments in remote storage, and connectors: as
+the broker and a Connect worker left them.
+"""
 
 from __future__ import annotations
 

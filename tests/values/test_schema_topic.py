@@ -1,4 +1,6 @@
-"""Schemas from the topic of a registry, as the registries' own answers have them, and rule by rule."""
+"""Tests of cli/schemas.py, values/schemas/schema.py and values/schemas/topic.py. Schemas from the topic of a registry,
+as the registries' own answers have them, and rule by rule.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Transactions that are open at the end of a log: each is ended as its coordinator says, whatever that has of them.
+"""Tests of values/internal/producers.py and values/internal/transaction_ends.py. Transactions that are open at the end
+of a log: each is ended as its coordinator says, whatever that has of them.
 
 Each case is a pair of moments. The logs of partitions, and that of the coordinator, are cut out of one true history.
 """

@@ -1,4 +1,6 @@
-"""What typed values unfold to is bounded by their bytes, whatever their schema makes of them."""
+"""Tests of values/decoding.py. What typed values unfold to is bounded by their bytes, whatever their schema makes of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every Avro record of the golden topics, as fastavro decoded it; and those that do not decode, with the reason."""
+"""Tests of values/decoding.py, values/roles.py and values/typed_engines.py. Every Avro record of the golden topics, as
+fastavro decoded it; and those that do not decode, with the reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The part of a value that does not decode is named, in Avro and Protobuf as in JSON."""
+"""Tests of values/typed_engines.py and values/typed_json_errors.py. The part of a value that does not decode is named,
+in Avro and Protobuf as in JSON.
+"""
 
 from __future__ import annotations
 
