@@ -385,7 +385,8 @@ def read_and_decode(
     rows = np.empty(int(size * per_byte.batches * _MORE) + _LEAST_ROOM, BATCH_DTYPE)
     sources = (memory, b"" if arena is None else arena)
     arrays, besides = scratch.columns(room), scratch.besides(room, unpacked, sources)
-    file_map = None if codec or whole is not None else view.file_map()
+    mapped = getattr(view, "file_map", None)
+    file_map = None if codec or mapped is None else mapped()
     count, before, records, tally, done, filled, unpacked, plain = _records.read_and_decode(
         view.fileno() if whole is None else -1, position, memory, _PIECE_BYTES, first, last, rows,
         _output(arrays, besides), unpacker, arena, file_map,
