@@ -17,6 +17,7 @@ from helpers.archives import rows_of
 from helpers.shell import pylogseg as shell
 
 from pylogseg.archive import list_points, open_archive, read_point, write
+from pylogseg.reading.arrow.encode import encode
 
 Harm = Callable[[Path], None]
 
@@ -128,6 +129,22 @@ def test_what_takes_the_place_of_leader_epochs(prepared: Path, tmp_path: Path) -
     assert {p.name: p.epochs for p in done.point.partitions if p.segments} == {n: e for n, e in whole.items() if e}
     assert sum("leader epochs of the batches" in fault for fault in done.faults) == 3
     assert not list(disk.glob("*/leader-epoch-checkpoint"))
+
+
+def test_segments_alone_have_the_leader_epochs_of_their_batches(tmp_path: Path) -> None:
+    """A folder without any file beside its segments needs no checkpoint; the log that is restored of it has one."""
+    log, out = tmp_path / "disk" / "t-0", tmp_path / "out"
+    log.mkdir(parents=True)
+    out.mkdir()
+    (tmp_path / "disk" / "meta.properties").write_text(f"version=1\ncluster.id={'c' * 22}\nnode.id=1\n")
+    leaders = enumerate([3, 3, 5])
+    batches = (encode([(1, b"k", b"v")], base_offset=offset, leader_epoch=epoch) for offset, epoch in leaders)
+    (log / f"{0:020d}.log").write_bytes(b"".join(batches))
+    done = write(tmp_path / "disk", tmp_path / "archive", to_end=True)
+    assert (done.faults, done.point.partitions[0].epochs) == ([], ((3, 0), (5, 2)))
+    assert shell("restore", tmp_path / "archive", out).code == 0
+    assert (out / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n3 0\n5 2\n"
+    assert shell("verify", out).code == 0
 
 
 @pytest.mark.parametrize("harm", [empty, zeros, cut_behind_the_version, garbage, folder, absent])

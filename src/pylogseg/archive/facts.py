@@ -102,10 +102,11 @@ def _take_epochs(copy: SeenCopy, past: ArchivedPartition | None) -> None:
         return
     checkpoints = Checkpoints(part.files, os.path.dirname(part.path))
     findings = [each for each in check_leader_epochs(part, reports, checkpoints) if each.is_damage]
-    if not findings and not file.is_damaged:
+    is_harm = bool(findings) or file.is_damaged
+    if is_harm or file.state is FileState.ABSENT:  # segments alone need no such file
+        copy.epochs = _join_epochs([run for report in reports for run in report.epochs], past)
+    if not is_harm:
         return
-    runs = [run for report in reports for run in report.epochs]
-    copy.epochs = _join_epochs(runs, past)
     problem = file.problem or f"{file.path}: {findings[0].reason}"
     remedy = "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` writes the file"
     copy.doubts.append(f"{problem}: the point has the leader epochs of the batches; {remedy}")

@@ -111,7 +111,7 @@ def upload(
         reached = end if is_sealed else made.reached
         if reached <= first:
             return Uploaded(None, first, made.fault, is_all=made.is_all)
-        epochs = _epochs(plan, made)
+        epochs = plan.lineage.epochs or (EpochEntry(0, first),)  # a manifest has one, also of batches without any
         if producers is not None:
             snapshot = snapshot_file(producers)
         else:
@@ -246,7 +246,7 @@ class _Batches:
         self._epochs = np.array([entry.epoch for entry in plan.lineage.epochs], np.int64)
         self.indexes = MadeIndexes(first)
         self._rooms = _TwoRooms()
-        self.fault, self.max_timestamp, self.first_epoch = "", -1, -1
+        self.fault, self.max_timestamp = "", -1
         self.is_all = False  #: True if a batch follows that is not committed as a whole.
         self.hole: tuple[int, int] | None = None  #: The first offsets between batches that no batch has.
 
@@ -285,8 +285,6 @@ class _Batches:
             self.indexes.add(chosen)
             self._note_holes(chosen)
             self.max_timestamp = max(self.max_timestamp, int(chosen.max_timestamp.max()))
-            if self.first_epoch < 0:
-                self.first_epoch = int(chosen.leader_epoch[0])
             self.reached = int(chosen.last_offset[-1]) + 1
             if self._job.throttle is not None:
                 self._job.throttle.spend(size)
@@ -339,11 +337,6 @@ class _TwoRooms:
     def is_taken(self) -> None:
         """Note that the writer has what is in it, and is done with the other one."""
         self._next = 1 - self._next
-
-
-def _epochs(plan: PartitionPlan, made: _Batches) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs of the log; without a file of epochs, the first batch's epoch."""
-    return plan.lineage.epochs or (EpochEntry(max(made.first_epoch, 0), made._first),)
 
 
 def _cut_txn_index(segment: Segment, first: int, end: int) -> bytes:
