@@ -20,7 +20,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.spark.executor import pack_items, shares
+from pylogseg.spark.executor import equal_groups, pack_items
 
 _SAMPLE = 20_000
 
@@ -67,7 +67,7 @@ def measured(asked: argparse.Namespace) -> Iterator[Line]:
     """What this machine does with so many."""
     each = int(asked.bytes / asked.segments)
     started = time.perf_counter()
-    groups = shares([each] * asked.segments, asked.cores)
+    groups = equal_groups([each] * asked.segments, asked.cores)
     took = time.perf_counter() - started
     yield Line("segments given out to tasks", f"{took:.1f} s, {len(groups):,} tasks", "measured")
     sample = segments(min(_SAMPLE, asked.segments), each)
@@ -89,7 +89,7 @@ def measured(asked: argparse.Namespace) -> Iterator[Line]:
 def computed(asked: argparse.Namespace) -> Iterator[Line]:
     """What follows from that and from the rates."""
     rate = min(asked.verify_rate, asked.disk_rate)
-    tasks = len(shares([int(asked.bytes / asked.segments)] * asked.segments, asked.cores))
+    tasks = len(equal_groups([int(asked.bytes / asked.segments)] * asked.segments, asked.cores))
     yield Line("listing by one thread", f"{asked.segments * 4 * asked.list_us / 1e6 / 60:.1f} min", "computed")
     yield Line("verify, all cores busy", f"{asked.bytes / rate / asked.cores / 3600:.2f} h", "computed")
     yield Line("cost of starting tasks", f"{tasks * asked.task_ms / 1000 / asked.cores:.1f} s", "computed")

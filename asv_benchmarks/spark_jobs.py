@@ -28,7 +28,7 @@ from rows import Row
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.inspect.verify.disk import Level, VerifySummary, verify
+from pylogseg.inspect.verify.disk import Level, VerifySummary, verify_disk
 from pylogseg.spark import jobs
 
 _MAP_BYTES = 128 << 20
@@ -53,7 +53,9 @@ def checks(spark: Any, root: Path, asked: Any) -> Iterator[Row]:
     size = sum(path.stat().st_size for path in root.rglob("*.log"))
 
     def plain() -> None:
-        assert not [r for r in verify(pylogseg.open_dir(root), VerifySummary(Level.INDEXES), jobs=2) if r.is_damage]
+        assert not [
+            r for r in verify_disk(pylogseg.open_dir(root), VerifySummary(Level.INDEXES), jobs=2) if r.is_damage
+        ]
 
     def by_spark() -> None:
         assert jobs.verify(spark, root).filter("level = 'damage'").count() == 0

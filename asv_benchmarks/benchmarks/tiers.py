@@ -13,7 +13,7 @@ import data
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "tests"))
@@ -69,7 +69,7 @@ class Tiers:
 
     def time_verify(self, of: str) -> None:
         """Every chunk, CRC, record and entry of an index."""
-        for found in verify(pylogseg.open_dir(self.place), VerifySummary(Level.INDEXES)):
+        for found in verify_disk(pylogseg.open_dir(self.place), VerifySummary(Level.INDEXES)):
             assert not found.is_damage, found
 
     def time_restore(self, of: str) -> None:

@@ -21,7 +21,7 @@ def main() -> None:
     try:
         note_all()
         with held_back(), freeze_imports():
-            from pylogseg.cli import main as run
+            from pylogseg.cli import run_command_line as run
         run()
     except KeyboardInterrupt:
         code = _INTERRUPTED

@@ -23,7 +23,7 @@ from helpers.shell import command, damaged, environment, process, pylogseg
 from pylogseg._version import __version__
 from pylogseg.cli import _COMMANDS, LazyCommands, common
 from pylogseg.cli import shell as group
-from pylogseg.cli.query import bytes_of
+from pylogseg.cli.query import parse_bytes
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import time_text
 from pylogseg.reading.offset_range import OffsetRange, parse_offsets
@@ -227,11 +227,11 @@ def test_offset_ranges() -> None:
 
 
 def test_bytes_of() -> None:
-    assert bytes_of("00fF", "hex") == b"\x00\xff"
-    assert bytes_of("AP8=", "base64") == b"\x00\xff"
-    assert bytes_of("\udcff", "text") == b"\xff"
+    assert parse_bytes("00fF", "hex") == b"\x00\xff"
+    assert parse_bytes("AP8=", "base64") == b"\x00\xff"
+    assert parse_bytes("\udcff", "text") == b"\xff"
     with pytest.raises(RequestError, match="invalid base64"):
-        bytes_of("AP8", "base64")
+        parse_bytes("AP8", "base64")
 
 
 # ---- damage ----

@@ -27,7 +27,7 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.names import parse_file_name
 from pylogseg.inspect.dump.kafka_options import KafkaOptions
 from pylogseg.inspect.dump.kafka_style import kafka_dump
-from pylogseg.inspect.dump.native import dump_file, files_of
+from pylogseg.inspect.dump.native import dump_file, expand_paths
 
 DEEP = KafkaOptions(deep_iteration=True, print_data_log=True)
 
@@ -238,7 +238,7 @@ def _as_decoded(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_file_of_a_broker_has_rows(golden: Path) -> None:
     kinds: dict[str, set[str]] = {}
-    for path in files_of([str(f) for f in golden.glob("broker-4.3/txn/data?/*") if f.is_dir()]):
+    for path in expand_paths([str(f) for f in golden.glob("broker-4.3/txn/data?/*") if f.is_dir()]):
         for row in rows(Path(path)):
             assert row.pop("file") == path
             kinds.setdefault(row["type"], set()).add(Path(path).suffix)
@@ -313,7 +313,7 @@ def test_what_is_no_file_of_kafka(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="not a Kafka file"):
         rows(tmp_path / "notes.txt")
     with pytest.raises(RequestError, match="no Kafka files in this folder"):
-        list(files_of([str(tmp_path)]))
+        list(expand_paths([str(tmp_path)]))
 
 
 def test_a_damaged_small_file_is_an_error(golden: Path) -> None:

@@ -26,8 +26,8 @@ from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import Reading
 from pylogseg.tables.export import tables as module
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.notes import NOTES, state_of
-from pylogseg.tables.export.tables import COLUMNS, ExportedPart, TableExport, export_parts, parts_of
+from pylogseg.tables.export.notes import NOTES, read_state
+from pylogseg.tables.export.tables import COLUMNS, ExportedPart, TableExport, export_parts, plan_parts
 from pylogseg.tables.short_forms import read_arrow
 
 DAY_MS = 86_400_000
@@ -57,7 +57,7 @@ def export(
     with table.open_run():
         selection = Selection(since=times[0], until=times[1])
         logs = logs_of(pylogseg.open_dir(disk))
-        groups = parts_of(logs, table, selection, reading.start(), keep_deleted=keep_deleted)
+        groups = plan_parts(logs, table, selection, reading.start(), keep_deleted=keep_deleted)
         return [part for group in groups for part in export_parts(group, table, advance)]
 
 
@@ -341,7 +341,7 @@ def test_a_partial_export_is_not_taken_for_a_whole_one(tmp_path: Path, how: Any)
     assert [part.problem for part in again] == [part.problem for part in done]
     with pytest.raises(pylogseg.CorruptionError):
         export(disk, out)
-    assert state_of(out)["state"] == "writing"
+    assert read_state(out)["state"] == "writing"
     (tmp_path / "back").mkdir()
     with pytest.raises(pylogseg.errors.IncompleteError, match="did not finish, and parts may be missing"):
         pylogseg.offline.restore(out, tmp_path / "back")
@@ -352,7 +352,7 @@ def test_a_partial_export_is_not_taken_for_a_whole_one(tmp_path: Path, how: Any)
     hurt.write_bytes(good)
     export(disk, out)
     assert offsets(out) == list(range(100))
-    assert state_of(out)["state"] == "whole"
+    assert read_state(out)["state"] == "whole"
 
 
 @pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
@@ -462,4 +462,4 @@ def test_two_files_for_one_part(tmp_path: Path) -> None:
         make(tmp_path / folder / "t-0", [0] * 3)
     logs = [log for folder in ("a", "b") for log in logs_of(pylogseg.open_dir(tmp_path / folder))]
     with pytest.raises(RequestError, match="the same part of the same partition"):
-        parts_of(logs, TableExport(tmp_path / "out", FORM, "read_uncommitted"), Selection(), Reading().start())
+        plan_parts(logs, TableExport(tmp_path / "out", FORM, "read_uncommitted"), Selection(), Reading().start())

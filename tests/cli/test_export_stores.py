@@ -34,14 +34,14 @@ from pylogseg.tables.export import notes
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import (
     NOTES,
-    files_of,
-    lacking_of,
     lock_place,
     note_names,
+    noted_losses,
+    paths_in_note,
     read_note,
-    state_of,
+    read_state,
 )
-from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
+from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, plan_parts
 from pylogseg.tables.short_forms import read_arrow
 
 URL = "memory://lake"
@@ -96,7 +96,7 @@ def export(disk: Path, url: str = URL, **how: Any) -> list[str]:
     table = TableExport(url, Form("parquet", COLUMNS), "read_uncommitted", **how)
     logs = logs_of(package.open_dir(disk))
     with table.open_run([log.name for log in logs]):
-        groups = parts_of(logs, table, Selection(), Reading().start())
+        groups = plan_parts(logs, table, Selection(), Reading().start())
         return [part.state for group in groups for part in export_parts(group, table)]
 
 
@@ -132,10 +132,10 @@ def test_again_and_what_changed(tmp_path: Path) -> None:
     assert export(disk).count("written") == 1
     assert rows() == in_log(disk)
     store.delete(name)
-    assert [(each.path, "is not there" in each.reason) for each in lacking_of(URL)] == [(f"{URL}/{name}", True)]
+    assert [(each.path, "is not there" in each.reason) for each in noted_losses(URL)] == [(f"{URL}/{name}", True)]
     make(disk / "t-0", 3, 60)
     assert export(disk)[-1] == "written"
-    assert (rows(), lacking_of(URL)) == (in_log(disk), [])
+    assert (rows(), noted_losses(URL)) == (in_log(disk), [])
     assert set(export(disk, overwrite=True)) == {"written"}
     assert rows() == in_log(disk)
 
@@ -182,9 +182,9 @@ def with_deaths(run: Callable[[], Any], again: Callable[[], None], monkeypatch: 
 def is_whole(url: str = URL) -> bool:
     """Check that what is noted is what is there."""
     store = store_of(url)
-    known = {name for match in note_names(store) for name in files_of(read_note(store, match.string))}
+    known = {name for match in note_names(store) for name in paths_in_note(read_note(store, match.string))}
     assert {name for name in store.list() if not name.startswith(NOTES)} == known
-    return (state_of(url) or {}).get("state") == "whole" and not any("lock" in name for name in store.list(NOTES))
+    return (read_state(url) or {}).get("state") == "whole" and not any("lock" in name for name in store.list(NOTES))
 
 
 def test_a_run_that_is_killed_at_each_request(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ def test_a_run_that_is_killed_at_each_request(tmp_path: Path, memory: Any, monke
 
     def again() -> None:
         nonlocal unfinished
-        if (state_of(URL) or {})["state"] == "writing":
-            (first, *_) = lacking_of(URL)
+        if (read_state(URL) or {})["state"] == "writing":
+            (first, *_) = noted_losses(URL)
             assert "an export of t-0, t-1 did not finish" in first.reason
             unfinished += 1
             rows()  # each file is a whole one
@@ -229,10 +229,10 @@ def test_what_another_run_left_stays_unfinished(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(Dies):
             export(disk)
     export(disk / "t-1")
-    assert ["an export of t-0 did not finish" in each.reason for each in lacking_of(URL)] == [True]
-    assert lacking_of(URL, lambda topic, partition: partition == 1) == []
+    assert ["an export of t-0 did not finish" in each.reason for each in noted_losses(URL)] == [True]
+    assert noted_losses(URL, lambda topic, partition: partition == 1) == []
     export(disk / "t-0")
-    assert lacking_of(URL) == []
+    assert noted_losses(URL) == []
     assert rows() == in_log(disk)
 
 
@@ -322,7 +322,7 @@ def test_the_command_is_killed_at_each_request(
         return {name: memory.cat(name) for name in memory.find("/lake") if "/lock-" not in name}
 
     def again() -> None:
-        if (state_of(URL) or {})["state"] == "writing":
+        if (read_state(URL) or {})["state"] == "writing":
             assert set(files()) == set(new)
         else:
             assert files() in (old, new)

@@ -489,7 +489,8 @@ def test_without_duckdb(dead: Path) -> None:
     """Without the extra the command says what to install."""
     code = (
         "import sys; sys.modules['duckdb'] = None\n"
-        f"from pylogseg.cli import main; sys.argv = ['pylogseg', 'sql', {str(dead)!r}, 'select 1']; main()"
+        f"import pylogseg.cli; sys.argv = ['pylogseg', 'sql', {str(dead)!r}, 'select 1']\n"
+        "pylogseg.cli.run_command_line()"
     )
     done = subprocess.run([*command()[:1], "-c", code], capture_output=True, text=True, env=environment(), check=False)
     assert done.returncode == 2
@@ -687,7 +688,12 @@ def test_the_files_between_a_query_and_the_decoder(examples: Path) -> None:
     found: dict[str, None] = {}
 
     def look(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_name in ("open_table", "pieces", "read_and_decode", "check_and_decode"):
+        if event == "call" and frame.f_code.co_name in (
+            "open_disk_table",
+            "pieces",
+            "read_and_decode",
+            "check_and_decode",
+        ):
             above: list[str] = []
             at: FrameType | None = frame
             while at is not None:

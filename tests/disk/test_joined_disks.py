@@ -13,7 +13,7 @@ from helpers.tiers import TOPIC_ID, Uploader
 
 import pylogseg
 from pylogseg.format.uuids import format_uuid
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Level
 
 OTHER_ID = format_uuid(b"another topic id")
@@ -109,13 +109,13 @@ def test_first_segments_that_neither_has(world: World, tmp_path: Path, knows: bo
     """The tier may have deleted them after the disk was written: it is not known, and it is said."""
     if knows:
         (world.part.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 0\n")
-    assert not [each for each in verify(world.open(), VerifySummary(Level.INDEXES)) if each.kind == PERHAPS_REMOTE]
+    assert not [each for each in verify_disk(world.open(), VerifySummary(Level.INDEXES)) if each.kind == PERHAPS_REMOTE]
     first = world.manifests[0]
     for path in first.parent.glob(first.name.split(".")[0] + ".*"):
         path.unlink()
     start = offsets(world.open())[0]
     assert start > 0
-    (found,) = (each for each in verify(world.open(), VerifySummary(Level.INDEXES)) if each.kind == PERHAPS_REMOTE)
+    (found,) = (each for each in verify_disk(world.open(), VerifySummary(Level.INDEXES)) if each.kind == PERHAPS_REMOTE)
     assert (found.is_damage, found.offset, found.last_offset) == (False, 0, start - 1)
     (tmp_path / "new").mkdir()
     restored = pylogseg.offline.restore(world.part.parent, tmp_path / "new", tier=world.url)

@@ -19,7 +19,7 @@ from reference import build as reference_build
 import pylogseg
 from pylogseg.errors import RequestError, Verdict
 from pylogseg.format.batches import BatchTable, scan
-from pylogseg.format.builder import Columns, build, columns_of, rebuild, shared_row
+from pylogseg.format.builder import Columns, build, columns_to_encode, rebuild, shared_row
 from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.control_batches import empty_batch, marker_batch
 from pylogseg.format.record_input import columns_from_records
@@ -340,7 +340,7 @@ def test_batches_of_all_kinds_are_rebuilt_as_they_were() -> None:
     assert not damaged
     rows = table.rows.copy()
     rows["count"] = np.bincount(columns.batch, minlength=len(rows))
-    again, rebuilt = rebuild(columns_of(columns), BatchTable(rows))
+    again, rebuilt = rebuild(columns_to_encode(columns), BatchTable(rows))
     assert again == data
     assert rebuilt.position.tolist() == table.position.tolist()
 

@@ -23,7 +23,7 @@ from pylogseg.format.messages.framing import decode_coordinator, decode_framed, 
 from pylogseg.format.messages.program import decode_columns, heads, program_of
 from pylogseg.format.messages.schema import by_number, message, messages
 from pylogseg.format.messages.text import java_double, java_string, text_of
-from pylogseg.values.internal.message_arrays import decode_binary, message_type, spans
+from pylogseg.values.internal.message_arrays import binary_spans, decode_binary, message_type
 
 
 def same(a: Any, b: Any) -> bool:
@@ -69,7 +69,7 @@ def test_all_versions_in_one_column(name: str) -> None:
     of = message(name)
     versions = list(range(of.versions.first, of.versions.last + 1)) * 2
     raw = [encode_message(of, version, {}) for version in versions]
-    place, size, data = spans(pa.array(raw, pa.binary()))
+    place, size, data = binary_spans(pa.array(raw, pa.binary()))
     decoded = decode_columns(name, np.array(versions, np.int16), place, size, (data,))
     assert decoded.status.tolist() == [0] * len(versions)
     assert decoded.rest.tolist() == [0] * len(versions)
@@ -85,7 +85,7 @@ def test_unknown_tags_are_kept() -> None:
     found, end = decode_message(of, 4, raw)
     assert (found["offset"], found[UNKNOWN_TAGS], end) == (5, {2: b"", 9: b"new"}, len(raw))
     assert encode_message(of, 4, found) == raw
-    place, size, data = spans(pa.array([raw], pa.binary()))
+    place, size, data = binary_spans(pa.array([raw], pa.binary()))
     decoded = decode_columns("OffsetCommitValue", np.array([4], np.int16), place, size, (data,))
     assert (decoded.status.tolist(), decoded.unknown_tags.tolist()) == ([0], [2])
     with pytest.raises(RequestError, match="version 3 has no field unknownTags"):
@@ -116,7 +116,7 @@ def test_trailing_bytes_are_told() -> None:
     assert value is not None
     first, second = decode_coordinator("__consumer_offsets", key + b"!", value + b"more")
     assert (first.trailing, second.trailing) == (b"!", b"more")
-    place, size, data = spans(pa.array([value + b"more"], pa.binary()))
+    place, size, data = binary_spans(pa.array([value + b"more"], pa.binary()))
     decoded = decode_columns("OffsetCommitValue", np.array([1], np.int16), place + 2, size - 2, (data,))
     assert (decoded.status.tolist(), decoded.rest.tolist()) == ([0], [4])
 
@@ -253,7 +253,7 @@ def test_heads() -> None:
     values = pa.array(
         [b"\x01\x02\x03x", b"\x02\x02\x00", b"\x01", None, b"\x01\xff\xff\xff\x7f\x00", b"\x01\x80\x01\x05"]
     )
-    place, size, data = spans(values)
+    place, size, data = binary_spans(values)
     found = heads(place, size, (data,), framed=True)
     assert found.number.tolist() == [2, -3, -2, -1, 32767, 128]
     assert found.version.tolist() == [3, 0, 0, 0, 0, 5]

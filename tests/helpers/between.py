@@ -65,7 +65,7 @@ class Between:
             while (frame := _frame(client)) is not None:
                 header = wire.read_header(frame)
                 request = wire.request_of(header.key)
-                values, _ = wire.decode(request, header.version, frame, header.end)
+                values, _ = wire.decode_body(request, header.version, frame, header.end)
                 self.requests.append(header.key)
                 answer = self.reply(header.key, values)
                 if answer is None:
@@ -82,7 +82,7 @@ class Between:
     def _decoded(self, header: wire.Header, back: bytes) -> dict[str, Any]:
         response = wire.response_of(header.key)
         is_flexible = response.flexible.has(header.version) and header.key != wire.API_VERSIONS
-        answer, _ = wire.decode(response, header.version, back, 5 if is_flexible else 4)
+        answer, _ = wire.decode_body(response, header.version, back, 5 if is_flexible else 4)
         if header.key == METADATA:
             for node in answer["brokers"]:
                 node.update(host="127.0.0.1", port=self.port)

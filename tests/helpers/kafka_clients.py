@@ -62,7 +62,7 @@ class RawClient:
         assert int.from_bytes(frame[:4], "big") == self._correlation
         of = wire.response_of(key)
         at = 5 if of.flexible.has(version) and key != wire.API_VERSIONS else 4
-        found, end = wire.decode(of, version, frame, at)
+        found, end = wire.decode_body(of, version, frame, at)
         assert end == len(frame)
         return found
 

@@ -18,7 +18,7 @@ from pylogseg.errors import InvalidRecordError, RequestError, TooLargeError
 from pylogseg.format import patch
 from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
-from pylogseg.format.builder import build, columns_of, shared_row
+from pylogseg.format.builder import build, columns_to_encode, shared_row
 from pylogseg.log.append_analysis import analyze
 from pylogseg.log.append_record_checks import CheckedFields
 from pylogseg.log.append_validation import Terms, _LeaderAppend, follower
@@ -102,7 +102,7 @@ class _OldLeaderAppend(_LeaderAppend):
         append_time = self.rules.append_time
         append_time_ms = self.now_ms if append_time and self.magic else None
         shared = shared_row(magic=self.magic, compression=codec, leader_epoch=-1, append_time_ms=append_time_ms)
-        records = columns_of(columns, base_offset=self.next_offset)
+        records = columns_to_encode(columns, base_offset=self.next_offset)
         out, table = build(records, shared, batch_bytes=0x7FFFFFFF, level=self.rules.level)
         greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1)) if self.magic else -1
         return self.make_result(out, _append.batches_of(table.rows, False), self.next_offset + len(columns), greatest)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import pylogseg
-from pylogseg.format.builder import columns_of, rebuild
+from pylogseg.format.builder import columns_to_encode, rebuild
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 
@@ -45,7 +45,7 @@ class MadeLog:
             columns, _ = pylogseg.decode(table, data)
             some = columns.take(np.array(sorted(kept), np.intp))
             table.rows["count"] = len(some)
-            data, _ = rebuild(columns_of(some), table)
+            data, _ = rebuild(columns_to_encode(some), table)
         self.data += data
         self.end += count
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from helpers.public_names import public
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pylogseg"
@@ -30,6 +32,10 @@ _PARTICIPLES = {
     "lost", "made", "meant", "read_only", "said", "seen", "sent", "shown", "sought", "spread", "split_off", "taken",
     "told", "thrown", "understood", "worn", "written",
 }  # fmt: skip
+
+
+#: Functions that each codec or each table format has.
+_ROLES = {"compressor", "decompress", "decompress_block", "library", "newest_ledger", "open_it", "open_sink"}
 
 
 class Place(NamedTuple):
@@ -164,18 +170,28 @@ def lonely_modules() -> list[Place]:
 
 
 def repeated_names() -> dict[str, list[str]]:
-    """Return public functions and aliases of modules that stand in several modules, each with its modules."""
-    homes = defaultdict(list)
+    """Return public functions and aliases of modules that stand in several modules, each with its modules.
+
+    One operation has one name at all its doors: in Python, as a command, on Spark, for Arrow; and functions that each
+    codec or table format has are named by their role.
+    """
+    homes = defaultdict(set)
     for path, tree in _trees().items():
-        names: Counter[str] = Counter()
+        module = ".".join(("pylogseg", *Path(path).with_suffix("").parts)).removesuffix(".__init__")
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef):
-                names[node.name] += 1
+            if isinstance(node, ast.FunctionDef) and node.name[0] != "_":
+                is_door = (
+                    f"{module}.{node.name}" in public()
+                    or path.startswith(("spark/", "reading/arrow/"))
+                    or _is_command(node)
+                )
+                homes[node.name].add("(a door)" if is_door else "(a role)" if node.name in _ROLES else path)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 name = node.targets[0].id
                 if name[:1].isupper() and not name.isupper():  # a type
-                    names[name] += 1
-        for name in names:
-            if name[0] != "_":
-                homes[name].append(path)
-    return {name: paths for name, paths in homes.items() if len(paths) > 1}
+                    homes[name].add(path)
+    return {name: sorted(paths) for name, paths in homes.items() if len(paths) > 1}
+
+
+def _is_command(node: ast.FunctionDef) -> bool:
+    return any(re.search(r"\b(command|group)\b", ast.unparse(decorator)) for decorator in node.decorator_list)

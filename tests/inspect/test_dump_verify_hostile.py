@@ -21,7 +21,7 @@ from pylogseg.errors import PylogsegError
 from pylogseg.inspect.dump.kafka_options import KafkaOptions
 from pylogseg.inspect.dump.kafka_style import kafka_dump
 from pylogseg.inspect.dump.native import dump_file
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 
 SOURCES = ["broker-4.3/damage/transactions/in", "replay/legacy-formats/final", "replay/clean-compressed/final",
@@ -80,7 +80,7 @@ def test_damaged_folders(golden: Path, tmp_path: Path, source: str) -> None:
         damage(folder, rng)
         for level in (Level.INDEXES, Level.HEADERS):
             disk = open_dir(folder)
-            for finding in verify(disk, VerifySummary(level), partitions=disk.partitions):
+            for finding in verify_disk(disk, VerifySummary(level), partitions=disk.partitions):
                 assert finding.remedy
         for path in folder.iterdir():
             dump_every_way(str(path), rng)

@@ -21,7 +21,7 @@ from pylogseg.cli import shell
 from pylogseg.disk.listing import open_dir
 from pylogseg.format.batches import scan
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
 
 DIRECTORIES = (
@@ -33,7 +33,7 @@ DIRECTORIES = (
 
 
 def check(path: Path) -> list[Finding]:
-    return list(verify(open_dir(path), VerifySummary(Level.INDEXES)))
+    return list(verify_disk(open_dir(path), VerifySummary(Level.INDEXES)))
 
 
 def crc(data: bytes | None) -> str:

@@ -25,7 +25,7 @@ from pylogseg import _codec
 from pylogseg.cli import shell
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.executor import Threads
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import REMEDIES, Finding, Level
 from pylogseg.inspect.verify.segment import MAX_REMARKS, verify_segment
 
@@ -37,7 +37,7 @@ def check(path: Path, level: Level = Level.INDEXES, **options: Any) -> tuple[lis
     """Findings about everything under a path, folders in any state included."""
     disk = open_dir(path)
     summary = VerifySummary(level)
-    return list(verify(disk, summary, partitions=disk.partitions, **options)), summary
+    return list(verify_disk(disk, summary, partitions=disk.partitions, **options)), summary
 
 
 def damage(path: Path, level: Level = Level.INDEXES) -> list[str]:
@@ -482,8 +482,8 @@ def test_work_grows_with_the_partitions_and_not_with_their_square(tmp_path: Path
         profile = cProfile.Profile()
         profile.enable()
         chosen = disk.select(["topic1*", "topic*", "*-0"])
-        list(verify(chosen, VerifySummary(Level.INDEXES)))
-        list(verify(disk, VerifySummary(Level.INDEXES)))
+        list(verify_disk(chosen, VerifySummary(Level.INDEXES)))
+        list(verify_disk(disk, VerifySummary(Level.INDEXES)))
         profile.disable()
         assert len(chosen.partitions) == count
         calls[count] = pstats.Stats(profile).total_calls

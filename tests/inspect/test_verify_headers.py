@@ -16,7 +16,7 @@ from scenarios import HW, op
 
 import pylogseg
 from pylogseg.disk.listing import open_dir
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 
 NOW = 1_700_000_000_000
@@ -110,7 +110,7 @@ def segment(case: Case) -> bytes:
 def test_a_contradiction_is_found(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     disk = open_dir(handmade.partition(tmp_path, segment(case)))
-    findings = list(verify(disk, VerifySummary(Level.RECORDS), partitions=disk.partitions))
+    findings = list(verify_disk(disk, VerifySummary(Level.RECORDS), partitions=disk.partitions))
     about = {finding.kind: finding for finding in findings if finding.kind != "gap"}
     both = {"header", "records"}  # a wrong count is a fault of either
     assert set(about) - both == {case.kind} - both - {""}, findings

@@ -20,7 +20,7 @@ from helpers.typed_logs import write_orders
 import pylogseg
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import to_row
-from pylogseg.lakehouse.audit_columns import columns_of
+from pylogseg.lakehouse.audit_columns import find_columns
 from pylogseg.lakehouse.foreign import open_table, read_rows
 
 TOPIC = "codec-gzip"
@@ -114,7 +114,7 @@ def test_large_rows_are_read_few_at_a_time(tmp_path: Path, use_dictionary: bool)
         for first in range(0, 200, 100):
             file.write_table(made.slice(first, 100))
     table = open_table(tmp_path / "t.parquet")
-    columns = columns_of(table.schema, table.name, {})
+    columns = find_columns(table.schema, table.name, {})
     count = 0
     for batch in read_rows(table.files[0], columns, (0, 1), 0):
         count += batch.rows

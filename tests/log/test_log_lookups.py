@@ -23,7 +23,7 @@ from pylogseg.errors import ClosedError, CorruptionError, StorageError
 from pylogseg.log import segment_lookup
 from pylogseg.log.log import Log
 from pylogseg.log.offsets import OffsetMetadata
-from pylogseg.log.reads import offset_for_time, read
+from pylogseg.log.reads import fetch_batches, offset_for_time
 from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
@@ -115,7 +115,7 @@ def test_one_call_reads_as_many_do(tmp_path: Path, seed: int) -> None:
         for most, min_one, placed in itertools.product((1, 100, 400, 1 << 20), (True, False), (True, False)):
             fetched = log._reads.fetch(offset, most, min_one, placed)
             how: dict[str, Any] = {"min_one": min_one, "aborted": False, "placed": placed}
-            assert fetched is None or fetched == read(log.segments, log.offsets, offset, most, end, **how)
+            assert fetched is None or fetched == fetch_batches(log.segments, log.offsets, offset, most, end, **how)
             assert fetched is None or [type(part) for part in fetched[:2]] == [OffsetMetadata, memoryview]
             counted["fetch"] += fetched is not None
     for timestamp in range(NOW - 60, NOW + 820, 3):
@@ -203,7 +203,7 @@ def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
             copied: Any = _Copied(file, Path(path).read_bytes())
             for offset in range(base - 2, segment.next_offset() + 3):
                 wanted, copy, found = (
-                    segment_lookup.find(each, path, index, base, offset) for each in (whole, copied, file)
+                    segment_lookup.find_batch(each, path, index, base, offset) for each in (whole, copied, file)
                 )
                 assert (wanted and wanted[:3]) == (found and found[:3]), (name, base, offset)
                 assert (wanted and wanted[:3]) == (copy and copy[:3]), (name, base, offset)
@@ -240,10 +240,10 @@ def test_damage_is_met_by_copies_as_by_a_map(tmp_path: Path, monkeypatch: pytest
             real = LocalStorage().open_log(str(tmp_path / "cut"))
             for offset in range(base - 1, segment.next_offset() + 2, chance.choice([1, 5])):
                 wanted_bytes = chance.choice([0, 1, 700, 1 << 20])
-                wanted = segment_lookup.find(whole, segment.path, index, base, offset)
-                found = segment_lookup.find(part, segment.path, index, base, offset, wanted_bytes)
+                wanted = segment_lookup.find_batch(whole, segment.path, index, base, offset)
+                found = segment_lookup.find_batch(part, segment.path, index, base, offset, wanted_bytes)
                 assert (wanted and wanted[:3]) == (found and found[:3]), (base, offset)
-                by_headers = segment_lookup.find(real, segment.path, index, base, offset, wanted_bytes)
+                by_headers = segment_lookup.find_batch(real, segment.path, index, base, offset, wanted_bytes)
                 assert (wanted and wanted[:3]) == (by_headers and by_headers[:3]), (base, offset)
                 for located, file in ((found, part), (by_headers, real)):
                     if located is not None:
@@ -316,7 +316,7 @@ def test_a_fetch_of_what_was_found_on_the_disk_copies_little_more_than_it_gives(
     file: Any = _Copied(segment.log, data)
     for offset in (0, 1, 2, segment.next_offset() // 2, segment.next_offset() - 1):
         file.looks.clear()
-        found = segment_lookup.find(file, segment.path, segment.offset_index, 0, offset, max_bytes)
+        found = segment_lookup.find_batch(file, segment.path, segment.offset_index, 0, offset, max_bytes)
         assert found is not None
         assert found.offset == offset
         given = found.data(file, min(max(found.size, max_bytes), len(data) - found.position))

@@ -25,7 +25,7 @@ from pylogseg.errors import (
 )
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.files.snapshot import parse_snapshot
-from pylogseg.log.producer_rebuild import rebuild
+from pylogseg.log.producer_rebuild import rebuild_producers
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.producers import Checked, Producers
 from pylogseg.log.transaction_markers import Marker, marker_of
@@ -343,7 +343,7 @@ def test_rebuild() -> None:
     files = MemoryFiles()
     loaded = Producers(files, "t-0")
     settings: dict[str, Any] = {"log_start_offset": 0, "now_ms": NOW, "clean": False}
-    rebuild(loaded, [0], reader(partition.log), last_offset=partition.end, **settings)
+    rebuild_producers(loaded, [0], reader(partition.log), last_offset=partition.end, **settings)
     assert loaded.map_end_offset == partition.end
     assert loaded.snapshots.offsets == [partition.end]
     partition.producers, before = loaded, partition.rows()
@@ -356,7 +356,7 @@ def test_rebuild() -> None:
     }
     assert before[2]["coordinator"] == 1
     assert before[3]["txn"] == 7
-    rebuild(loaded, [0], reader(partition.log), last_offset=8, **settings)
+    rebuild_producers(loaded, [0], reader(partition.log), last_offset=8, **settings)
     assert partition.rows()[2]["txn"] == 6, "its marker was cut off"
     assert loaded.snapshots.offsets == [8]
     one_by_one = Producers(MemoryFiles(), "t-0")
@@ -366,7 +366,9 @@ def test_rebuild() -> None:
     assert [found for found in ended if found] == [((2, 6, 8, False), 7)]
     assert one_by_one.map_end_offset == partition.end
     upgraded = Producers(MemoryFiles(), "t-0")
-    rebuild(upgraded, [0, 4, 6], reader(partition.log), last_offset=9, log_start_offset=0, now_ms=NOW, clean=True)
+    rebuild_producers(
+        upgraded, [0, 4, 6], reader(partition.log), last_offset=9, log_start_offset=0, now_ms=NOW, clean=True
+    )
     assert upgraded.snapshots.offsets == [4, 6, 9]
     assert not upgraded.active
 

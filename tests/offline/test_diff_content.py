@@ -199,7 +199,7 @@ def test_memory_has_a_bound() -> None:
     count, window = 400_000, 2000
 
     def opened(step: int) -> aligning.Stream:
-        def read(first: int) -> Iterator[aligning.Rows]:
+        def read(first: int) -> Iterator[aligning.HashRows]:
             for at in range(first, count, 1000):
                 rows = np.zeros(1000, aligning.ROW)
                 rows["offset"] = np.arange(at, at + 1000)

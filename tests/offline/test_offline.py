@@ -33,7 +33,7 @@ from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.messages.framing import decode_framed
 from pylogseg.log.log import Log
-from pylogseg.offline.deleting_records import parse_offsets
+from pylogseg.offline.deleting_records import parse_offset_file
 from pylogseg.offline.options import Options
 from pylogseg.offline.settings import Settings
 from pylogseg.values.internal.cluster import ClusterMetadata
@@ -724,7 +724,7 @@ def test_delete_records_by_file(golden: Path, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_malformed_offsets(text: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        parse_offsets(text)
+        parse_offset_file(text)
 
 
 def test_wrong_usage(golden: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pylogseg import _codec, encode, offline, open_dir, read
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline.repairing.salvage import ascending, survey
 from pylogseg.testing.memory import MemoryStorage
@@ -324,7 +324,7 @@ def check_repair(seed, folder):
     (result,) = offline.repair(str(folder), **options)
     assert result.state in ("done", "unchanged"), result.reason
     assert (result.state == "done") == bool(result.report.actions)
-    found = list(verify(open_dir(str(folder)), VerifySummary(Level.INDEXES)))
+    found = list(verify_disk(open_dir(str(folder)), VerifySummary(Level.INDEXES)))
     # What was lost stays lost, and is named; nothing else is wrong.
     broken = [row for row in found if row.is_damage and row.kind not in ("gap", "missing")]
     # A header that says 0 records makes an emptied batch of it for every reader, and for a broker.

@@ -16,7 +16,7 @@ from helpers.kafka_storage import Kafka
 import pylogseg
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.inspect.verify.disk import Level, VerifySummary, verify
+from pylogseg.inspect.verify.disk import Level, VerifySummary, verify_disk
 from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
 from pylogseg.tables.short_forms import read_arrow
 from pylogseg.transfer.staging import FORGOTTEN_MS, Staging, WrittenPart, finish_commits
@@ -42,7 +42,7 @@ def written(staging: Staging, task: str, topic: str, number: int, *tables: Any, 
 
 
 def no_damage(root: Path) -> None:
-    assert [r for r in verify(pylogseg.open_dir(root), VerifySummary(Level.INDEXES)) if r.is_damage] == []
+    assert [r for r in verify_disk(pylogseg.open_dir(root), VerifySummary(Level.INDEXES)) if r.is_damage] == []
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -19,7 +19,7 @@ from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import Reading
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
+from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, plan_parts
 
 OLD, NEW, NOW = b"secret!", b"-------", 1_700_000_000_000
 
@@ -79,7 +79,9 @@ def test_export_after_a_value_was_blanked(tmp_path: Path) -> None:
     for _ in range(2):
         table = TableExport(tmp_path / "out", Form("parquet", COLUMNS), "read_uncommitted")
         with table.open_run():
-            ((part,),) = parts_of(logs_of(pylogseg.open_dir(tmp_path / "data")), table, Selection(), Reading().start())
+            ((part,),) = plan_parts(
+                logs_of(pylogseg.open_dir(tmp_path / "data")), table, Selection(), Reading().start()
+            )
             (done,) = export_parts([part], table)
         values.append(pq.read_table(tmp_path / "out" / done.files[0][0], partitioning=None)["value"].to_pylist())
         _keeping_time(path, lambda: _blank(path, tmp_path / "data"))

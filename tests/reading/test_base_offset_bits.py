@@ -13,7 +13,7 @@ import pytest
 import pylogseg
 from pylogseg.disk.listing import open_dir
 from pylogseg.format.batches import scan
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline import repair
 from pylogseg.walker.base_offsets import Span, is_too_high
@@ -89,7 +89,7 @@ def test_a_flipped_bit_of_a_base_offset_costs_its_own_batch_alone(tmp_path: Path
         got = [(r.offset, r.value) for r in pylogseg.read(open_dir(folder), "t", 0, on_corrupt="skip")]
         assert got == [(offset, b"%d" % offset) for offset in expected], (base, bit)
         summary = VerifySummary(Level.RECORDS)
-        found = [f for f in verify(open_dir(folder), summary) if f.kind in ("order", "overlap")]
+        found = [f for f in verify_disk(open_dir(folder), summary) if f.kind in ("order", "overlap")]
         assert [f.position for f in found] in ([positions[i]], [None] * (i == len(spans) - 1)), (base, bit)
         count += 1
         if bit in (0, 1, 4, 63):

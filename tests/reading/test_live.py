@@ -27,7 +27,7 @@ from pylogseg.errors import StorageError
 from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.listing_windows import segment_row
 from pylogseg.inspect.stats.segment import segment_stats
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.state import Throttle
@@ -135,7 +135,7 @@ def test_retention_between_listing_and_opening(tmp_path, isolation_level):
     assert (row.log_end_offset, row.first_timestamp) == (9, 1_000_006)
     assert [segment_row(segment).size > 0 for segment in partition.segments] == [False, False, True]
     summary = VerifySummary(Level.INDEXES)
-    findings = list(verify(disk, summary))
+    findings = list(verify_disk(disk, summary))
     assert summary.damaged == 0
     assert [finding.path for finding in findings if finding.kind == "removed"] == list(map(str, paths[:2]))
     assert [segment_stats(segment).records for segment in partition.segments] == [0, 0, 3]
@@ -184,7 +184,7 @@ def test_a_listing_from_before_a_truncation(tmp_path):
     assert [segment_row(segment).size > 0 for segment in partition.segments] == [True, False, False]
     assert [segment_stats(segment).records for segment in partition.segments] == [3, 0, 0]
     summary = VerifySummary(Level.INDEXES)
-    findings = list(verify(disk, summary))
+    findings = list(verify_disk(disk, summary))
     assert summary.damaged == 0
     assert [finding.path for finding in findings if finding.kind == "removed"] == list(map(str, paths[1:]))
     reader = pylogseg.read(disk, offset=4)
@@ -211,7 +211,7 @@ def test_what_is_pending_deletion_is_read(tmp_path, isolation_level):
     assert partition_row(partition).first_timestamp == 1_000_000
     assert all(segment_row(segment).size > 0 for segment in partition.segments)
     assert [segment_stats(segment).records for segment in partition.segments] == [3, 3, 3]
-    assert {finding.kind for finding in verify(disk, VerifySummary(Level.INDEXES))} == {"missing-index"}
+    assert {finding.kind for finding in verify_disk(disk, VerifySummary(Level.INDEXES))} == {"missing-index"}
 
 
 def test_a_segment_that_vanishes_in_the_middle_is_a_gap(tmp_path):
@@ -301,7 +301,7 @@ def test_a_log_that_rolls_while_its_folder_is_listed(tmp_path, monkeypatch, seed
                 patched.setattr(LocalFiles, "list_folder", append)
                 (partition,) = disk = pylogseg.open_dir(tmp_path / "kafka")
                 summary = VerifySummary(Level.INDEXES)
-                findings = list(verify(disk, summary))
+                findings = list(verify_disk(disk, summary))
             bases = [segment.base_offset for segment in partition.segments]
             assert bases == [segment.base_offset for segment in log.engine.segments][: len(bases)]
             assert list(range(before)) == [record.offset for record in pylogseg.read(disk)][:before]
@@ -318,7 +318,7 @@ def test_an_index_that_was_made_before_its_log(tmp_path, is_made):
     disk = pylogseg.open_dir(tmp_path / "t-0")
     if is_made:
         paths[2].write_bytes(last)
-    findings = list(verify(disk, VerifySummary(Level.INDEXES)))
+    findings = list(verify_disk(disk, VerifySummary(Level.INDEXES)))
     assert [finding.kind for finding in findings if "orphan" in finding.kind] == ([] if is_made else ["orphan-lost"])
     assert any(finding.is_damage for finding in findings) is not is_made
 

@@ -28,7 +28,7 @@ from pylogseg._native import _lookup
 from pylogseg.env.filesystem import MappedReader, PositionedFile
 from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_file_name
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 
@@ -93,7 +93,7 @@ def through_the_doors(disk):
     yield "count", table.count_rows()
     yield "batches", pylogseg.dataset(disk, of="batches").to_table()
     yield "polars", pylogseg.scan_polars(disk, on_corrupt="skip").collect()
-    yield "verify", list(verify(disk, VerifySummary(Level.RECORDS), partitions=disk.partitions))
+    yield "verify", list(verify_disk(disk, VerifySummary(Level.RECORDS), partitions=disk.partitions))
 
 
 @pytest.mark.long
@@ -295,7 +295,7 @@ def test_the_shell_on_a_file_that_is_cut(log, tmp_path):
     """A signal ends it; there is no exit code of its own."""
     script = "import os, sys; from pylogseg.env.filesystem import MappedReader as M; own = M.__init__\n"
     script += "def cut(self, path): own(self, path); os.truncate(path, 5000)\n"
-    script += "M.__init__ = cut; from pylogseg.cli import main; sys.exit(main())"
+    script += "M.__init__ = cut; from pylogseg.cli import run_command_line; sys.exit(run_command_line())"
     copy = shutil.copytree(log.parent, tmp_path / "copy-0")
     command = [sys.executable, "-c", script, "cat", copy, "--memory-map"]
     assert subprocess.run(command, env=environment(), capture_output=True, timeout=60).returncode == -signal.SIGBUS

@@ -22,7 +22,7 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.messages.framing import decode_coordinator
 from pylogseg.format.uuids import format_uuid
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.committed import Committed, Offsets
+from pylogseg.server.committed import Committed, CommittedByTopic
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.writing.commits import lasting_groups
 
@@ -87,12 +87,12 @@ def test_it_lies_over_the_copied_offsets(tmp_path: Path) -> None:
         assert committed(server, group) == {topic: (3, "mine")}
 
 
-def kept(path: Path, copied: Offsets | None = None) -> GroupCoordinator:
+def kept(path: Path, copied: CommittedByTopic | None = None) -> GroupCoordinator:
     """Groups over a directory of commits, of a server that shows the examples."""
     return lasting_groups(path, Catalog.open([DATA]), copied or {})
 
 
-def commits_of(path: Path) -> Offsets:
+def commits_of(path: Path) -> CommittedByTopic:
     groups = kept(path)
     found = {group: groups.fetch_offsets(group) for group in sorted(each.name for each in groups.groups())}
     groups.close()

@@ -90,9 +90,9 @@ def test_offers_are_those_of_kafka(server: Server) -> None:
             assert offered == READ_ONLY.offered
             assert offered[0] == (0, 13), "librdkafka never fetches without the versions of Produce"
         client.send(18, 4, {"clientSoftwareName": "-", "clientSoftwareVersion": "1"})
-        assert wire.decode(message("ApiVersionsResponse"), 4, client.frame(), 4)[0]["errorCode"] == 42
+        assert wire.decode_body(message("ApiVersionsResponse"), 4, client.frame(), 4)[0]["errorCode"] == 42
         client.socket.sendall(struct.pack(">ihhihh", 12, 18, 99, 7, -1, 0))
-        old, _ = wire.decode(message("ApiVersionsResponse"), 0, client.frame(), 4)
+        old, _ = wire.decode_body(message("ApiVersionsResponse"), 0, client.frame(), 4)
         assert (old["errorCode"], [each["apiKey"] for each in old["apiKeys"]]) == (35, [18])
 
 

@@ -87,7 +87,7 @@ def test_requests_are_written_as_they_came() -> None:
         if of is None or header.end < 0:
             assert (each.key, each.version > 4) == (wire.API_VERSIONS, True)
             continue
-        values, end = wire.decode(of, each.version, each.request, header.end)
+        values, end = wire.decode_body(of, each.version, each.request, header.end)
         again = wire.request(each.key, each.version, header.correlation, header.client, values)
         assert again[4:] == each.request[:end], (each.client, each.key, each.version)
         # librdkafka sends three bytes too many

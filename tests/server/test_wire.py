@@ -42,10 +42,10 @@ def test_both_policies_agree(which: tuple[str, int], data: st.DataObject) -> Non
     parts: list[bytes] = []
     plan_of(name, version, wire.CLIENTS).write(values, parts)
     assert b"".join(parts) == raw
-    found, end = wire.decode(of, version, raw)
+    found, end = wire.decode_body(of, version, raw)
     assert end == len(raw)
     assert plain(found) == plain(values)
-    assert plain(wire.decode(of, version, memoryview(raw))[0]) == plain(values)
+    assert plain(wire.decode_body(of, version, memoryview(raw))[0]) == plain(values)
 
 
 @given(which=st.sampled_from(ON_THE_WIRE), data=st.data())
@@ -55,7 +55,7 @@ def test_cut_and_changed(which: tuple[str, int], data: st.DataObject) -> None:
     of = message(name)
     changed = lying(data, encode_message(of, version, data.draw(fields_of(of, version))))
     try:
-        _, end = wire.decode(of, version, changed)
+        _, end = wire.decode_body(of, version, changed)
     except wire.MalformedRequest:
         return
     assert end <= len(changed)
@@ -79,7 +79,7 @@ def test_cut_and_changed(which: tuple[str, int], data: st.DataObject) -> None:
 )
 def test_lengths_that_lie(name: str, version: int, raw: bytes, reason: str) -> None:
     with pytest.raises(wire.MalformedRequest, match=f"^{name} {version}: {reason}"):
-        wire.decode(message(name), version, raw)
+        wire.decode_body(message(name), version, raw)
 
 
 def test_what_does_not_fit_is_named() -> None:
@@ -106,7 +106,7 @@ def test_holes() -> None:
         whole = b"".join(part if isinstance(part, bytes) else b"r" * part.size for part in frame)
         assert struct.unpack_from(">ii", whole) == (len(whole) - 4, 7)
         of = wire.response_of(1)
-        found, end = wire.decode(of, version, whole, 9 if of.flexible.has(version) else 8)
+        found, end = wire.decode_body(of, version, whole, 9 if of.flexible.has(version) else 8)
         assert end == len(whole)
         assert [bytes(each["records"]) for each in found["responses"][0]["partitions"]] == [b"r" * 1000, b""]
 
@@ -119,7 +119,7 @@ def test_headers(of: Message) -> None:
         frame = wire.request(of.number, version, 5, "me", {})
         head = wire.read_header(frame[4:])
         assert head[:4] == (of.number, version, 5, "me")
-        assert wire.decode(of, version, frame[4:], head.end)[1] == len(frame) - 4
+        assert wire.decode_body(of, version, frame[4:], head.end)[1] == len(frame) - 4
     beyond = struct.pack(">hhih", of.number, of.versions.last + 1, 5, -1)
     assert wire.read_header(beyond) == (of.number, of.versions.last + 1, 5, None, -1)
     with pytest.raises(wire.MalformedRequest, match="header"):
@@ -128,4 +128,4 @@ def test_headers(of: Message) -> None:
 
 def test_the_answer_to_api_versions_has_the_oldest_header() -> None:
     frame = wire.answer(wire.API_VERSIONS, 4, 9, {})
-    assert wire.decode(wire.response_of(wire.API_VERSIONS), 4, b"".join(frame), 8)[1] == len(b"".join(frame))
+    assert wire.decode_body(wire.response_of(wire.API_VERSIONS), 4, b"".join(frame), 8)[1] == len(b"".join(frame))

@@ -23,7 +23,7 @@ from pylogseg import offline
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.records import decode
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.log.recovery_report import ActionKind
 
@@ -228,7 +228,7 @@ def _differences(found: list[bytes], wanted: list[Batch]) -> str:
 
 def _check_opens(into: Path, leader: Left, *, whole: bool) -> None:
     """A reader, `verify` and a load find nothing wrong, and the log starts where the leader's does."""
-    bad = [each for each in verify(pylogseg.open_dir(into), VerifySummary(Level.INDEXES)) if each.is_damage]
+    bad = [each for each in verify_disk(pylogseg.open_dir(into), VerifySummary(Level.INDEXES)) if each.is_damage]
     # A crash may lose where the log starts: the merge has it as a broker would that starts on the leader's disk.
     bad = [each for each in bad if each.kind != "log-start-lost"]
     # Below it, replicas may differ: records that were deleted came back by a crash.

@@ -35,7 +35,7 @@ from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
-from pylogseg.tables.export.notes import lock_place, state_of
+from pylogseg.tables.export.notes import lock_place, read_state
 from soak import EXAMPLES
 
 COLUMNS = ["topic", "partition", "offset", "key", "value"]
@@ -214,7 +214,7 @@ def exported(store: Store, system: Any, scratch: Path) -> None:
         store.on_put = on_put
         code = process.wait(120)
         store.on_put = None
-        there = state_of(url, store.options)
+        there = read_state(url, store.options)
         if code == 0:
             assert puts == at
             break

@@ -23,7 +23,7 @@ from helpers.trees import tree
 import pylogseg
 from pylogseg import offline
 from pylogseg.format.batches import scan
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 from soak.merge_histories import Left
 
@@ -157,7 +157,7 @@ def check(index: int, seed: int, folder: Path) -> Counter[str]:
     counts["mistake"] += is_mistake
     again = offline.repair(mine.broker.folder, other=source, keep_behind=keep_behind).partitions[0]
     assert again.numbers["gaps"] == 0, again.rows
-    found = verify(pylogseg.open_dir(mine.broker.folder), VerifySummary(Level.INDEXES))
+    found = verify_disk(pylogseg.open_dir(mine.broker.folder), VerifySummary(Level.INDEXES))
     bad = [each for each in found if each.is_damage]
     bad = [each for each in bad if each.kind != "log-start-lost"]  # a crash may lose it, before all this
     if not gone:

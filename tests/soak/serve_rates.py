@@ -155,7 +155,7 @@ def codec(folder: Path) -> None:
     values = {"responses": [{"topic": "big", "partitions": [part]}]}
     given = message("FetchResponse")
     for what, run in {
-        "decode a fetch, server": lambda: wire.decode(asked, 12, frame, at),
+        "decode a fetch, server": lambda: wire.decode_body(asked, 12, frame, at),
         "decode a fetch, messages in files": lambda: decode_message(asked, 12, frame, at),
         "encode its answer, server": lambda: plan_of(given.name, 12, wire.CLIENTS).write(values, []),
         "encode its answer, messages in files": lambda: encode_message(given, 12, values),

@@ -32,7 +32,7 @@ from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.lineage.parts import LeftKind, LogRange
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.format.files.checkpoint import EpochEntry
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
 
 _STEPS = 70
@@ -148,7 +148,7 @@ def since(start: int, records: list[Row]) -> list[Row]:
 
 def damaged(disk: pylogseg.Disk) -> list[Finding]:
     """The findings of damage in a disk."""
-    found = [found for found in verify(disk, VerifySummary(Level.INDEXES)) if found.is_damage]
+    found = [found for found in verify_disk(disk, VerifySummary(Level.INDEXES)) if found.is_damage]
     return [each for each in found if each.kind != "log-start-lost"]  # by a crash, which brought records back
 
 

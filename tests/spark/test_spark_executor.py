@@ -17,7 +17,7 @@ from helpers.shell import pylogseg as run
 
 import pylogseg
 from pylogseg.env.executor import Advance, Workload
-from pylogseg.spark.executor import SparkExecutor, in_order
+from pylogseg.spark.executor import SparkExecutor, cut_in_order
 
 
 @pytest.fixture
@@ -92,4 +92,4 @@ def test_output_in_order_and_a_bar(spark: Any) -> None:
     pieces = [each if isinstance(each, int) else each.split(b" ")[0].decode() for each in found]
     assert pieces == [each for item in items for each in [*(f"{item}-{n}" for n in range(item)), item]]
     assert sum(done) <= 400 << 20
-    assert in_order([], 4) == []
+    assert cut_in_order([], 4) == []

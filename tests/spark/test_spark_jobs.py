@@ -23,7 +23,7 @@ import pylogseg
 from pylogseg.errors import IncompleteError, RequestError
 from pylogseg.format.keywords import parameters_of
 from pylogseg.spark import executor, jobs
-from pylogseg.spark.executor import shares
+from pylogseg.spark.executor import equal_groups
 from pylogseg.tables.short_forms import read_arrow
 
 
@@ -468,11 +468,11 @@ def test_errors_of_the_shell(spark: Any, command: Any, examples: Path, tmp_path:
 
 def test_shares() -> None:
     sizes = [1 << 30, 3, 500 << 20, 2, 1, 700 << 20]
-    groups = shares(sizes, 2)
+    groups = equal_groups(sizes, 2)
     assert sorted(item for group in groups for item in group) == list(range(6))
     assert [0] in groups
-    assert len(shares([1] * 10_000, 2)) == 8
-    assert shares([], 4) == []
+    assert len(equal_groups([1] * 10_000, 2)) == 8
+    assert equal_groups([], 4) == []
 
 
 def test_what_stats_bring_to_the_driver_does_not_grow_with_segments(

@@ -9,7 +9,16 @@ from helpers.spark_logs import append
 
 from pylogseg.errors import RequestError
 from pylogseg.spark import options
-from pylogseg.spark.options import EARLIEST, LATEST, Bound, check_names, for_table, parse, parse_offsets, paths_of
+from pylogseg.spark.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    check_names,
+    for_table,
+    parse,
+    parse_offsets_by_topic,
+    paths_of,
+)
 from pylogseg.spark.plan import plan
 
 
@@ -134,7 +143,7 @@ def test_paths():
 
 
 def test_offsets_of_the_kafka_source_are_read():
-    assert parse_offsets('{"orders":{"0":23,"1":7}}', "x") == {("orders", 0): 23, ("orders", 1): 7}
+    assert parse_offsets_by_topic('{"orders":{"0":23,"1":7}}', "x") == {("orders", 0): 23, ("orders", 1): 7}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pylogseg.errors import RequestError
 from pylogseg.offline.restoring import rows as module
 from pylogseg.offline.restoring.rows import write_rows
 from pylogseg.reading.arrow.functions import kafka_partition
-from pylogseg.spark.write_options import check_columns, parse_write
+from pylogseg.spark.write_options import check_row_columns, parse_write
 from pylogseg.tables.short_forms import read_arrow
 from pylogseg.transfer.staging import Staging
 
@@ -136,4 +136,4 @@ def test_options() -> None:
 )
 def test_columns_that_are_missing(names: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        check_columns(names, parse_write({"path": "/x"}))
+        check_row_columns(names, parse_write({"path": "/x"}))

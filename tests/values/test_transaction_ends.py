@@ -17,7 +17,7 @@ from pylogseg.values.internal.transaction_ends import (
     STATES,
     CoordinatorLog,
     EndPlan,
-    end_of,
+    decide_end,
     noted_transactions,
     planned_ends,
 )
@@ -93,7 +93,7 @@ def test_all_states(status: int | None) -> None:
         noted = noted_transactions(rows) if rows else None
         last = LastMarker(EPOCH, DECIDED_MS + 1, True) if marker else LastMarker(EPOCH, DECIDED_MS - 100, True)
         producer = ProducerRow(7, EPOCH, first_txn_offset=10, coordinator_epoch=0, marker=last)
-        end = end_of(producer, PLACE, noted)
+        end = decide_end(producer, PLACE, noted)
         what = STATES[status] if status is not None else "absent", compared, listed, version, marker, from_start
         expected = wanted(status, compared, listed, version, marker)
         if version == 1 and status in (PREPARE_ABORT, COMPLETE_ABORT, FENCE):
@@ -184,7 +184,7 @@ def test_version_1_tells_transactions_apart_by_their_markers() -> None:
     assert len(noted) == 4
     for number in range(5):
         last = None if number == 0 else LastMarker(EPOCH, 100 * number - 45, number % 2 == 1)
-        end = end_of(ProducerRow(7, EPOCH, first_txn_offset=9, marker=last), PLACE, noted)
+        end = decide_end(ProducerRow(7, EPOCH, first_txn_offset=9, marker=last), PLACE, noted)
         assert end.action == ("abort" if number % 2 or number == 4 else "commit"), number
 
 
@@ -208,12 +208,12 @@ def test_a_producer_without_an_epoch_left() -> None:
     fields = plan.records[0].fields
     assert (fields["producerId"], fields["previousProducerId"], fields["producerEpoch"]) == (8, 7, 0)
     (noted,) = noted_transactions([row(COMPLETE_COMMIT, 0, 2, PLACE, producerId=8, previousProducerId=7)])
-    assert end_of(ProducerRow(7, 32766, first_txn_offset=1), PLACE, [noted]).action == "commit"
+    assert decide_end(ProducerRow(7, 32766, first_txn_offset=1), PLACE, [noted]).action == "commit"
 
 
 def test_what_is_not_known_is_left() -> None:
     open_one = ProducerRow(7, EPOCH, first_txn_offset=4)
-    end = end_of(open_one, PLACE, None, "__transaction_state-7 is not here")
+    end = decide_end(open_one, PLACE, None, "__transaction_state-7 is not here")
     assert (end.action, end.why) == ("leave", "__transaction_state-7 is not here")
     asked = planned_ends(CoordinatorLog(lacks="it is not here"), {PLACE: [open_one]}, [PLACE], aborts=True)
     assert [end.action for _, end in asked.ends[PLACE]] == ["abort"]

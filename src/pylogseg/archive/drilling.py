@@ -46,7 +46,7 @@ from pylogseg.format.uuids import format_uuid
 from pylogseg.format.words import count_text
 from pylogseg.offline.result import Result
 from pylogseg.reading.selection import Moment
-from pylogseg.server.committed import Offsets
+from pylogseg.server.committed import CommittedByTopic
 from pylogseg.server.group_offsets import group_offsets, has_groups
 from pylogseg.server.opening import serve
 from pylogseg.server.server import Server
@@ -349,7 +349,7 @@ def _digest_records(part: Partition, advance: Advance) -> tuple[dict[str, Record
     return found, None
 
 
-def _group_offsets(disk: Disk) -> Offsets:
+def _group_offsets(disk: Disk) -> CommittedByTopic:
     return group_offsets(disk) if has_groups(disk) else {}
 
 
@@ -360,7 +360,7 @@ def _try_broker(
     result: DrillResult,
     wanted: list[ArchivedPartition],
     url: str,
-    offsets: Offsets,
+    offsets: CommittedByTopic,
     folder: str | os.PathLike[str] | None,
     check: Callable[[BrokerEvidence, str, str, Callable[[DrillClient, float], None], TransactionTrial], None],
     name: str,
@@ -388,7 +388,7 @@ def _consumer(
     result: DrillResult,
     broker: BrokerEvidence,
     wanted: list[ArchivedPartition],
-    offsets: Offsets,
+    offsets: CommittedByTopic,
     trial: TransactionTrial,
 ) -> Callable[[DrillClient, float], None]:
     """Return the function that consumes all records from a started broker, and compares them."""
@@ -407,7 +407,7 @@ def _try_cluster(
     broker: BrokerEvidence,
     wanted: list[ArchivedPartition],
     result: DrillResult,
-    offsets: Offsets,
+    offsets: CommittedByTopic,
     how: Mapping[str, Any],
 ) -> None:
     """Restore a whole cluster, start it by the printed commands, and compare the consumed records."""
@@ -521,7 +521,7 @@ def _compare(
     client: DrillClient,
     wanted: list[ArchivedPartition],
     expected: Mapping[str, ConsumedPartition],
-    offsets: Offsets,
+    offsets: CommittedByTopic,
 ) -> None:
     ids = client.topic_ids({(each.topic, each.partition) for each in wanted})
     for archived in wanted:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pylogseg.archive.place import lost_segments
 from pylogseg.archive.read_notes import damaged_objects
-from pylogseg.archive.seen import Key, SeenCluster, made_up_id
+from pylogseg.archive.seen import LogKey, SeenCluster, made_up_id
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.stores import ObjectStore
@@ -19,7 +19,7 @@ from pylogseg.walker.gaps import offsets_text
 _FEW = 3
 
 
-def key_of(partition: ArchivedPartition) -> Key:
+def archived_log_key(partition: ArchivedPartition) -> LogKey:
     """Return the topic, its id and the number of a partition."""
     return partition.topic, partition.topic_id, partition.partition
 
@@ -27,7 +27,9 @@ def key_of(partition: ArchivedPartition) -> Key:
 def absent_partitions(seen: SeenCluster, before: Point) -> list[ArchivedPartition]:
     """Return the partitions of a point that no disk has, and that nobody deleted as far as the metadata says."""
     return [
-        each for each in before.partitions if key_of(each) not in seen.copies and not _is_deleted(seen, each, before)
+        each
+        for each in before.partitions
+        if archived_log_key(each) not in seen.copies and not _is_deleted(seen, each, before)
     ]
 
 
@@ -42,7 +44,7 @@ def _is_deleted(seen: SeenCluster, partition: ArchivedPartition, before: Point) 
     if topic_id not in before.settings or topic_id == made_up_id(before.cluster_id, partition.topic):
         return False
     old = next((each for each in before.partitions if each.topic == METADATA_TOPIC), None)
-    copies = [] if old is None else seen.copies.get(key_of(old), [])
+    copies = [] if old is None else seen.copies.get(archived_log_key(old), [])
     if old is None or metadata.offset < old.end_offset:
         return False
     past = Lineage.of(old.epochs, old.start_offset, old.end_offset)
@@ -50,15 +52,15 @@ def _is_deleted(seen: SeenCluster, partition: ArchivedPartition, before: Point) 
     return any(divergence(past, each).offset >= old.end_offset for each in now)
 
 
-def forgotten_keys(names: Iterable[str], absent: Sequence[ArchivedPartition], before: Point | None) -> set[Key]:
+def forgotten_keys(names: Iterable[str], absent: Sequence[ArchivedPartition], before: Point | None) -> set[LogKey]:
     """Return the absent partitions that somebody named, as topics or as partitions, to be left out of the next point.
 
     RequestError for a name that is of none of them, or that has two meanings.
     """
-    forgotten: set[Key] = set()
+    forgotten: set[LogKey] = set()
     for name in names:
-        topics = [key_of(each) for each in absent if each.topic == name]
-        numbers = [key_of(each) for each in absent if each.name == name]
+        topics = [archived_log_key(each) for each in absent if each.topic == name]
+        numbers = [archived_log_key(each) for each in absent if each.name == name]
         if topics and numbers:
             raise RequestError(f"{name}: a topic and a partition have this name: name the partition of the topic")
         if not topics and not numbers:
@@ -127,8 +129,8 @@ def _covers(part: Partition, segment: ArchivedSegment) -> bool:
 def object_losses(
     lost: Collection[str],
     before: Point,
-    now: Mapping[Key, ArchivedPartition],
-    absent: Collection[Key],
+    now: Mapping[LogKey, ArchivedPartition],
+    absent: Collection[LogKey],
     store: ObjectStore,
 ) -> tuple[list[str], list[str]]:
     """Return notes about lost objects that the disks replaced, and faults about lost objects that no disk has.
@@ -137,13 +139,15 @@ def object_losses(
     """
     notes, faults = list[str](), list[str]()
     for old in before.partitions if lost else ():
-        names, new = [name for name in old.objects if name in lost], now.get(key_of(old))
+        names, new = [name for name in old.objects if name in lost], now.get(archived_log_key(old))
         if not names or new is None:  # it was deleted, or forgotten
             continue
         few = ", ".join(map(store.name, names[:_FEW])) + f" and {len(names) - _FEW} more" * (len(names) > _FEW)
         lacks = "the store lost it, has another size of it, or `verify` found damage in it"
         text = f"{old.name}: point {before.id} needs {few}: {lacks}"
-        is_whole = key_of(old) not in absent and all(_has(new, each) for each in lost_segments(old, lost).values())
+        is_whole = archived_log_key(old) not in absent and all(
+            _has(new, each) for each in lost_segments(old, lost).values()
+        )
         if is_whole and (new.files or not any(old.file_key(name) in lost for name in old.files)):
             notes.append(f"{text}; the run uploaded again what was in it")
         else:

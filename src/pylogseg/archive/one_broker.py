@@ -27,7 +27,7 @@ from pylogseg.server.writing.bootstrap_checkpoint import (
     KeptTopic,
     encode_kept,
     encode_label,
-    new_id,
+    random_id,
 )
 from pylogseg.transfer.staging import is_left_behind, is_of_dead_run
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, TOPIC_RESOURCE
@@ -120,13 +120,13 @@ def found_cluster(
         left = [name for name in TIERED_SETTINGS if topic.settings.pop(name, None) is not None]
         if left:
             notes.append(f"topic {topic.name}: settings of its tier are left out: {', '.join(left)}")
-    directory_id = new_id()
+    directory_id = random_id()
     files = {
         FILE: encode_kept(contents, node_id, directory_id),
         # All batches were checked when they were written: there is nothing to recover.
         FileKind.CLEAN_SHUTDOWN.value: encode_clean_shutdown(None),
         FileKind.META_PROPERTIES.value: encode_label(
-            MetaProperties(1, point.cluster_id or new_id(), node_id, directory_id)
+            MetaProperties(1, point.cluster_id or random_id(), node_id, directory_id)
         ),
     }
     return NewCluster(files, notes, lacking, unread)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pylogseg.archive.planning import PartitionPlan
-from pylogseg.archive.seen import Key, SeenCopy
+from pylogseg.archive.seen import LogKey, SeenCopy
 from pylogseg.archive.uploading import UploadJob, left_by_killed, upload
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.small_files import read_offset_checkpoint
@@ -70,7 +70,7 @@ class WrittenPartition:
         return later
 
     @property
-    def key(self) -> Key:
+    def key(self) -> LogKey:
         return self.partition.topic, self.partition.topic_id, self.partition.partition
 
 

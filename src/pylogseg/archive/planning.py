@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pylogseg.archive.seen import Key, Lack, SeenCluster, SeenCopy
+from pylogseg.archive.seen import Lack, LogKey, SeenCluster, SeenCopy
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.lineage.authority import Choice, Known, Rule, choose, judge
 from pylogseg.disk.lineage.chains import Lineage, divergence
@@ -33,7 +33,7 @@ MOST_PIECES = 4
 class PartitionPlan:
     """The work that a partition needs."""
 
-    key: Key
+    key: LogKey
     copies: list[SeenCopy]  #: In the order in which they are asked.
     limits: list[int]  #: Up to which offset each has the same log.
     lineage: Lineage
@@ -95,7 +95,7 @@ class Past:
 
 
 def plan_partition(
-    key: Key, copies: Sequence[SeenCopy], seen: SeenCluster, before: Past, *, to_end: bool = False
+    key: LogKey, copies: Sequence[SeenCopy], seen: SeenCluster, before: Past, *, to_end: bool = False
 ) -> PartitionPlan:
     """Plan a partition: the ranges that the newest point has, and for each missing range its source.
 
@@ -182,7 +182,7 @@ def _find_agreed_end(past: ArchivedPartition | None, lineage: Lineage) -> int:
     return min(same.offset, lineage.end) if is_same else 0
 
 
-def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | None, seen: SeenCluster) -> None:
+def _find_ends(key: LogKey, copies: Sequence[SeenCopy], past: ArchivedPartition | None, seen: SeenCluster) -> None:
     """Look up where each copy ends; its high watermark will do where all have the same, and the same leader epoch.
 
     It will not do below what a point has, nor at the start of a log of a stopped broker.
@@ -246,7 +246,7 @@ def _end_without_mark(
         )
 
 
-def _is_compacted(key: Key, copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
+def _is_compacted(key: LogKey, copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
     policy = seen.metadata.of_topic(key[0]).get("cleanup.policy", "") if seen.metadata is not None else ""
     internal = INTERNAL_TOPICS.get(key[0], {}).get("cleanup_policy", "")
     return "compact" in policy + internal or any(copy.is_cleaned for copy in copies)

@@ -32,7 +32,7 @@ from pylogseg.transfer.log_here import LogHere
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of, fallbacks_of
 
 #: The topic's name, its id, and the number of the partition.
-Key = tuple[str, str, int]
+LogKey = tuple[str, str, int]
 _INT32 = 2**31 - 1
 METADATA_TOPIC_ID = "A" * 21 + "Q"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -99,7 +99,7 @@ class SeenCluster:
     disks: list[SeenDisk]
     metadata: ClusterMetadata | None = None
     clusters: dict[str, ClusterMetadata] = field(default_factory=dict)  #: By the paths of log directories.
-    copies: dict[Key, list[SeenCopy]] = field(default_factory=dict)
+    copies: dict[LogKey, list[SeenCopy]] = field(default_factory=dict)
     checkpoints: list[OffsetCheckpoints] = field(default_factory=list)  #: By log directory.
     notes: list[str] = field(default_factory=list)
     unreadable: list[StorageError] = field(default_factory=list)

@@ -16,13 +16,13 @@ from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.disk.listing import open_dir
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.format.messages import codes
+from pylogseg.format.names import TopicPartition
 from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.seek import end_offset
 from pylogseg.server.opening import serve
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.transaction_ends import Place
 from pylogseg.values.internal.transactions import coordinator_log
 
 #: Keys of requests, with versions in which a client adds partitions by itself.
@@ -38,11 +38,11 @@ _LATER = frozenset(("CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "
 class TransactionTrial:
     """The transactions of a restored copy, read before any broker opens it."""
 
-    places: dict[str, list[Place]] = field(default_factory=dict)  #: Where each transactional id gets a record.
-    expected: dict[Place, tuple[int, int, str]] = field(default_factory=dict)  #: End, records, their SHA-256.
+    places: dict[str, list[TopicPartition]] = field(default_factory=dict)  #: Where each transactional id gets a record.
+    expected: dict[TopicPartition, tuple[int, int, str]] = field(default_factory=dict)  #: End, records, their SHA-256.
 
     @classmethod
-    def read(cls, target: str, wanted: Sequence[Place]) -> TransactionTrial:
+    def read(cls, target: str, wanted: Sequence[TopicPartition]) -> TransactionTrial:
         """Read a log directory; open transactions count as aborted."""
         disk, found = open_dir(target), cls()
         current = coordinator_log(disk, CutOff(), ()).current
@@ -50,7 +50,7 @@ class TransactionTrial:
             return found
         parts = {(part.topic, part.partition): part for part in disk.partitions if part.is_live}
         usable = [place for place in wanted if place in parts and place[0] not in INTERNAL_TOPICS]
-        known: dict[int, list[Place]] = {}
+        known: dict[int, list[TopicPartition]] = {}
         for place in usable:
             for producer in transactional_producers(parts[place].path):
                 known.setdefault(producer.producer_id, []).append(place)
@@ -87,7 +87,7 @@ class TransactionTrial:
                     )
 
 
-def _consume(client: DrillClient, place: Place, end: int) -> tuple[int, str]:
+def _consume(client: DrillClient, place: TopicPartition, end: int) -> tuple[int, str]:
     digest = RecordDigest()
     for columns in client.records(*place, "read_committed", end):
         digest.add(columns)
@@ -97,7 +97,7 @@ def _consume(client: DrillClient, place: Place, end: int) -> tuple[int, str]:
 class TransactionClient(DrillClient):
     """A client that commits transactions, as one of version 1 does."""
 
-    def commit_one(self, name: str, places: Sequence[Place]) -> None:
+    def commit_one(self, name: str, places: Sequence[TopicPartition]) -> None:
         """Begin a transaction of an id, write a record to each partition, and commit; StorageError if that fails."""
         asked: dict[str, Any] = {"transactionalId": name, "transactionTimeoutMs": _TIMEOUT_MS, "producerId": -1}
         found = self._going(_INIT, {**asked, "producerEpoch": -1}, f"a producer for {name}", "errorCode")

@@ -115,7 +115,7 @@ class _Archive(NamedTuple):
     has_all_points: bool  #: False if one is gone, or it or a list of it cannot be read.
 
 
-def is_archive(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+def is_archive_at(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Check whether a folder or the URL of a tier is an archive: it has points, or a run noted that it had some."""
     try:
         store = archive_store(path, storage_options)

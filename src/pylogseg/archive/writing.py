@@ -16,8 +16,8 @@ from pylogseg.archive.facts import file_faults, id_faults, settle_facts
 from pylogseg.archive.losses import (
     absence_fault,
     absent_partitions,
+    archived_log_key,
     forgotten_keys,
-    key_of,
     object_losses,
     rotten_objects,
     shortening_fault,
@@ -27,7 +27,7 @@ from pylogseg.archive.partitions import PartitionItem, WrittenPartition, flush_s
 from pylogseg.archive.place import check_place, list_objects, lost_objects, lost_segments
 from pylogseg.archive.planning import PartitionPlan, Past, plan_partition
 from pylogseg.archive.read_notes import forget_damage
-from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Key, Lack, SeenCluster, SeenCopy, look, stamps
+from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Lack, LogKey, SeenCluster, SeenCopy, look, stamps
 from pylogseg.archive.uploading import UploadJob
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.notes import joined_lines
@@ -249,13 +249,13 @@ class _Archiving:
         self._times = stamps(self._seen.disks)
         self._around = Around(self._seen.disk, self._seen.clusters)
         self._before = self._newest_point()
-        self._forgotten: set[Key] = set()  #: Partitions of the newest point that somebody lets go.
-        self._past: dict[Key, Past] = {}
+        self._forgotten: set[LogKey] = set()  #: Partitions of the newest point that somebody lets go.
+        self._past: dict[LogKey, Past] = {}
         self._lost: set[str] = set()  #: Objects of the newest point that the store lost, or that are rotten.
         self._rotten: set[str] = set()  #: Those of them that a disk still has: this run uploads them again.
         self._only_here: set[str] = set()  #: Rotten objects that no disk has any more.
-        self._written: dict[Key, WrittenPartition] = {}
-        self._unmarked: set[Key] = set()  #: Partitions of which nobody knows a high watermark.
+        self._written: dict[LogKey, WrittenPartition] = {}
+        self._unmarked: set[LogKey] = set()  #: Partitions of which nobody knows a high watermark.
         self._above: tuple[CommitAboveEnd, ...] = ()
 
     def run(self, forget: Sequence[str], on_size: Callable[[int], None] | None) -> ArchiveResult:
@@ -287,11 +287,11 @@ class _Archiving:
         self._lost = lost | self._rotten
         if before is not None:
             self._past = {
-                key_of(each): Past(each, before.disks[each.disk].path, lost_segments(each, self._lost))
+                archived_log_key(each): Past(each, before.disks[each.disk].path, lost_segments(each, self._lost))
                 for each in partitions
             }
 
-    def _plan(self, key: Key) -> PartitionPlan:
+    def _plan(self, key: LogKey) -> PartitionPlan:
         copies, past = self._seen.copies[key], self._past.get(key, Past())
         for copy in copies:
             settle_facts(copy, past.partition, self._seen)
@@ -304,7 +304,7 @@ class _Archiving:
             return plan_partition(key, copies, self._seen, past, to_end=self._to_end)
         return plan
 
-    def _upload(self, plans: Sequence[PartitionPlan]) -> dict[Key, WrittenPartition]:
+    def _upload(self, plans: Sequence[PartitionPlan]) -> dict[LogKey, WrittenPartition]:
         nothing: dict[str, int] = {}
         items = [
             PartitionItem(
@@ -392,7 +392,7 @@ class _Archiving:
         faults = list(dict.fromkeys([*(f"{p.name}: {p.fault}" for p in point.partitions if p.fault), *point.faults]))
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
 
-    def _upload_items(self, items: Sequence[PartitionItem]) -> dict[Key, WrittenPartition]:
+    def _upload_items(self, items: Sequence[PartitionItem]) -> dict[LogKey, WrittenPartition]:
         """Upload missing offsets by workers; the driver itself uploads the small files of a complete partition."""
         is_here = isinstance(self._executor, Threads)
         with self._store.scratch() if is_here else contextlib.nullcontext() as scratch:
@@ -475,12 +475,12 @@ class _Archiving:
         """
         seen, written = self._seen, self._written
         for each in before.partitions:
-            if (now := written.get(key_of(each))) is not None:
+            if (now := written.get(archived_log_key(each))) is not None:
                 fault = now.partition.fault or shortening_fault(now.partition, each, before)
                 now.partition = replace(now.partition, fault=fault)
-        kept = set[Key]()
+        kept = set[LogKey]()
         for each in absent_partitions(seen, before):
-            if (key := key_of(each)) in self._forgotten or key in written:
+            if (key := archived_log_key(each)) in self._forgotten or key in written:
                 continue
             kept.add(key)
             absent = before.disks[each.disk]._replace(state="absent")
@@ -601,7 +601,7 @@ def _lack(finding: Finding) -> Lack:
     return Lack(*finding.offsets, finding.is_damage, f"{finding.path}: {finding.reason}")
 
 
-def find_lost_folders(seen: SeenCluster, there: Collection[Key]) -> Iterator[tuple[str, str]]:
+def find_lost_folders(seen: SeenCluster, there: Collection[LogKey]) -> Iterator[tuple[str, str]]:
     """Yield the partitions that checkpoints of a disk have, and no disk, with a fault: not if deleted, or moved."""
     around, metadata, names = Around(seen.disk, seen.clusters), seen.metadata, {(key[0], key[2]) for key in there}
 

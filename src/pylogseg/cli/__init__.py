@@ -252,7 +252,7 @@ def shell(verbose: bool, cluster: str | None) -> None:
     logging.getLogger("pylogseg.live").addHandler(_WARNINGS)
 
 
-def main() -> None:
+def run_command_line() -> None:
     """Run the command line of this process, and end it."""
     if sys.stdout is None:  # closed by the caller: without this, no output would look like success
         _complain("stdout is closed")

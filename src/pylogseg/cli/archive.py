@@ -200,7 +200,7 @@ def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
     store = archive_store(url)
     contents = read_point(store, find_point(store, point=point))
     if as_json:
-        common.write(contents.text.encode() + b"\n")
+        common.write_stdout(contents.text.encode() + b"\n")
     else:
         print_part(PointReport(contents, verbose), as_json)
 

@@ -74,6 +74,6 @@ def broker(
         "super_users": super_users,
         "allow_everyone_if_no_acl_found": allow_everyone_if_no_acl_found,
     }
-    settings = serving.settings(connecting, **rights)
+    settings = serving.server_options(connecting, **rights)
     where = serving.paths_text((directory,) if directory is not None else above)
-    serving.run(lambda: Broker(directory, above=above, node_id=node_id, **settings), where)
+    serving.run_server(lambda: Broker(directory, above=above, node_id=node_id, **settings), where)

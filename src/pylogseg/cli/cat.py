@@ -141,13 +141,13 @@ def _print_selected(
 
 def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps, bar: Bar) -> None:
     """Write all records to stdout; several threads make their text."""
-    common.write(text.head)
+    common.write_stdout(text.head)
     parts = [part for reader in readers for part in reader.parts(PART_BYTES)]
     load = Workload(on_bytes=bar)
     for item in Threads(jobs).stream(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, load):
         if isinstance(item, bytes):
             with bar.pause(sys.stdout, item.endswith(b"\n")):
-                common.write(item)
+                common.write_stdout(item)
                 sys.stdout.buffer.flush()
         elif item:
             with bar.pause(sys.stderr):
@@ -157,7 +157,7 @@ def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps
 def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None, bar: Bar | None = None) -> int:
     bar = bar or Bar(0, "")
     if text.head:
-        common.write(text.head)
+        common.write_stdout(text.head)
     out, count = TextBuffer(), 0
     if limit == 0:
         return 0
@@ -167,7 +167,7 @@ def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None, 
             columns = columns.take(slice(0, limit - count))
         for piece in text.slices(columns, chunk.segment, out):
             with bar.pause(sys.stdout, text.ends_lines):
-                common.write(piece)
+                common.write_stdout(piece)
                 sys.stdout.buffer.flush()
         count += len(columns)
         if limit is not None and count >= limit:
@@ -188,7 +188,7 @@ def _print_merged(text: RecordText, readers: list[LogReader], limit: int | None,
     parts = [part.apart(bar) for part in readers]
     parts = [replace(part, state=replace(part.state, window_bytes=window)) for part in parts]
     if text.head:
-        common.write(text.head)
+        common.write_stdout(text.head)
     out, left = TextBuffer(), limit
     for pieces, order in merge_by_time([gaps.chunks(part, bar) for part in parts]) if left != 0 else ():
         texts = list(
@@ -197,7 +197,7 @@ def _print_merged(text: RecordText, readers: list[LogReader], limit: int | None,
             )
         )
         with bar.pause(sys.stdout, text.ends_lines):
-            common.write(b"".join([texts[i] for i in order[:left].tolist()]))
+            common.write_stdout(b"".join([texts[i] for i in order[:left].tolist()]))
             sys.stdout.buffer.flush()
         left = None if left is None else left - len(order[:left])
         if left == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.cluster_state import open_state, report, rows_of, state_options
+from pylogseg.cli.cluster_state import end_with_notes, open_state, shown_rows, state_options
 from pylogseg.cli.outcomes import print_rows
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
@@ -43,9 +43,9 @@ def cluster(arguments: tuple[str, ...], as_of: str | None, as_json: bool, show_s
             if i and not as_json:
                 click.echo()
             print_rows(
-                rows_of(state, name), {column.upper(): column for column in state.table(name).column_names}, as_json
+                shown_rows(state, name), {column.upper(): column for column in state.table(name).column_names}, as_json
             )
     else:
         counts = [{"table": name, "rows": state.table(name).num_rows} for name in _TABLES]
         print_rows(counts, {"TABLE": "table", "ROWS": "rows"}, as_json)
-    report(state)
+    end_with_notes(state)

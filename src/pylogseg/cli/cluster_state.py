@@ -102,7 +102,7 @@ def _moment(text: str | None) -> AsOf | None:
     return ends
 
 
-def rows_of(state: ClusterState, table: str, names: Iterable[str] = (), column: str = "") -> list[Row]:
+def shown_rows(state: ClusterState, table: str, names: Iterable[str] = (), column: str = "") -> list[Row]:
     """Return a table as rows with times in milliseconds; only those where a column has one of the names, if any."""
     wanted, rows = set(names), state.rows(table)
     there = {row[column] for row in rows if row[column] is not None} if wanted else set()
@@ -115,7 +115,7 @@ def rows_of(state: ClusterState, table: str, names: Iterable[str] = (), column: 
     return [row for row in rows if not wanted or row[column] in wanted]
 
 
-def report(state: ClusterState) -> None:
+def end_with_notes(state: ClusterState) -> None:
     """Print the notes on stderr, and end the command: exit code 1 if something was damaged or left out."""
     for note in joined_lines(state.notes):
         common.complain(note)

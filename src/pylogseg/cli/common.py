@@ -395,7 +395,7 @@ def size_option(*names: str, help: str, default: str | None = None) -> Callable[
 # ---- output ----
 
 
-def write(data: Any) -> None:
+def write_stdout(data: Any) -> None:
     """Write all bytes to stdout without the text layer; on a terminal, escape control sequences."""
     if is_terminal(sys.stdout):
         data = printable(bytes(data).decode("utf-8", "surrogateescape")).encode()

@@ -10,7 +10,7 @@ import click
 from pylogseg.cli.offline import DELETED, EXIT_CODES, Request, offline_command
 from pylogseg.errors import RequestError
 from pylogseg.offline.deleting_records import delete_records as delete_of_logs
-from pylogseg.offline.deleting_records import parse_offsets
+from pylogseg.offline.deleting_records import parse_offset_file
 
 _EPILOG = f"""\b
 Examples:
@@ -48,7 +48,7 @@ def delete_records(request: Request, written: Sequence[str], file: IO[bytes] | N
     if file is not None:
         if written:
             raise RequestError("--offset and --offset-json-file cannot be combined")
-        offsets = parse_offsets(file.read(), file.name)
+        offsets = parse_offset_file(file.read(), file.name)
     elif not written:
         raise RequestError("missing option: give --offset or --offset-json-file")
     request.run(delete_of_logs, columns=DELETED, offsets=offsets, force=force)

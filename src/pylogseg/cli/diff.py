@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from pylogseg.cli import common, completion, tiers
 from pylogseg.cli.options import question_option, reading_options
 from pylogseg.cli.outcomes import print_part, print_parts
-from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.outputs import check_output, refuse_overwriting
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
@@ -194,7 +194,7 @@ def _check_map(path: str, overwrite: bool, sides: Iterable[Disk]) -> None:
     check_map_name(path)
     for side in sides:
         check_output(Path(path), side)
-    check_free(Path(path), overwrite)
+    refuse_overwriting(Path(path), overwrite)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import completion
-from pylogseg.cli.common import complain, end_with, end_with_unreadable, json_option, write
+from pylogseg.cli.common import complain, end_with, end_with_unreadable, json_option, write_stdout
 from pylogseg.cli.options import decompressed_option
 from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import keys_option
@@ -76,7 +76,7 @@ def dump(
     FILE is a log, index, snapshot, checkpoint, meta.properties or another small file, also with a suffix such as
     .deleted. The command decodes all files of a partition's folder, and only the small files of a log directory.
     """
-    from pylogseg.inspect.dump.native import files_of
+    from pylogseg.inspect.dump.native import expand_paths
 
     named = [*paths, *(files.split(",") if files else [])]
     if not named:
@@ -90,7 +90,7 @@ def dump(
         options = ", ".join("--" + name.replace("_", "-") for name in kafka_only)
         raise RequestError(f"{options} needs --style kafka")
     else:
-        _as_rows(list(files_of(named)), records, as_json, max_decompressed_bytes)
+        _as_rows(list(expand_paths(named)), records, as_json, max_decompressed_bytes)
 
 
 def _as_kafka(paths: list[str], options: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ def _as_kafka(paths: list[str], options: dict[str, Any]) -> None:
         sys.stdout.flush()
         say(line, err=True)
 
-    end_with(not kafka_dump(paths, write, complain, KafkaOptions(**options)))
+    end_with(not kafka_dump(paths, write_stdout, complain, KafkaOptions(**options)))
 
 
 def _as_rows(paths: list[str], records: bool, as_json: bool, limit_bytes: int) -> None:
@@ -110,7 +110,7 @@ def _as_rows(paths: list[str], records: bool, as_json: bool, limit_bytes: int) -
     damage, unread = False, []
     for path in paths:
         try:
-            damage |= not dump_file(path, write, records=records, as_json=as_json, limit_bytes=limit_bytes)
+            damage |= not dump_file(path, write_stdout, records=records, as_json=as_json, limit_bytes=limit_bytes)
         except CorruptionError as error:
             damage = True
             complain(f"damage: {error}")

@@ -18,17 +18,17 @@ from pylogseg.cli import common
 from pylogseg.cli.losses import report_doubts
 from pylogseg.cli.outcomes import print_list
 from pylogseg.cli.output import STYLES
-from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.outputs import check_output, refuse_overwriting
 from pylogseg.cli.query import Query, query_options
 from pylogseg.cli.tiers import Local
 from pylogseg.cli.typed import (
     SCHEMA,
     check_secrets,
     check_unused,
+    choose_payload_text,
     decoding_of,
     own_decoding,
     own_options,
-    payload_text,
     typed_of,
     typed_options,
     undecoded_option,
@@ -344,7 +344,7 @@ def _decoded_text(
     """Return the form of CSV or JSON lines with decoded payloads, where they are asked for: those of `cat`."""
     styles = layout.key_as, layout.value_as
     check_unused(wants_schema(*styles), {"on_undecoded": options["on_undecoded"]}, f"in {layout.name} --value-as")
-    layout = replace(layout, typed_text=payload_text(styles, options, own, arguments, readers))
+    layout = replace(layout, typed_text=choose_payload_text(styles, options, own, arguments, readers))
     return _Layouts(replace(layout, key_as=SCHEMA, value_as=SCHEMA) if own[0] else layout)
 
 
@@ -471,7 +471,7 @@ def _one_file(
 def _check_free(store: ObjectStore, name: str, overwrite: bool) -> bool:
     """Return whether there is a file; unless `overwrite` is set, that is an error."""
     if isinstance(store, FolderStore):
-        check_free(store.path(name), overwrite)
+        refuse_overwriting(store.path(name), overwrite)
         return store.path(name).exists()
     is_there = name in store.list(name)
     if is_there and not overwrite:
@@ -604,7 +604,7 @@ def _check_targets(parts: list[LogReader], store: ObjectStore, form: Form, overw
                 "folders"
             )
         if isinstance(store, FolderStore):
-            check_free(store.path(target), overwrite)
+            refuse_overwriting(store.path(target), overwrite)
         targets.add(target)
     for earlier in () if overwrite else earlier_files([part.log for part in parts], store):
         if earlier in targets:

@@ -19,7 +19,7 @@ from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.losses import report_losses
 from pylogseg.cli.output import Output, RecordText, output_options
-from pylogseg.cli.query import Query, bytes_of, query_options
+from pylogseg.cli.query import Query, parse_bytes, query_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.typed import report_undecoded
 from pylogseg.cli.workers import Workers, workers_option
@@ -183,7 +183,7 @@ def _needles(
         if not pattern and not empty:
             raise RequestError(f"{where}the pattern is empty, and would match every record: allow it with --empty")
         try:
-            yield regular_expression(pattern, ignore_case) if form == "regex" else bytes_of(pattern, form)
+            yield regular_expression(pattern, ignore_case) if form == "regex" else parse_bytes(pattern, form)
         except RequestError as error:
             raise RequestError(f"{where}{error}") from None
 
@@ -279,13 +279,13 @@ class _Search:
 
     def _begin(self) -> None:
         if self._text.head and self._prints:
-            common.write(self._text.head)
+            common.write_stdout(self._text.head)
             sys.stdout.buffer.flush()
 
     def _print(self, piece: bytes) -> None:
         if not self._prints:
             return
-        (common.write if self.highlight is None else common.write_as_is)(piece)
+        (common.write_stdout if self.highlight is None else common.write_as_is)(piece)
         sys.stdout.buffer.flush()
 
     def _search(self, part: LogReader, emit: Emit, advance: Advance) -> _Row:

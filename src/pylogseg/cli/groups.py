@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.cluster_state import assignment_text, open_state, report, rows_of, state_options
+from pylogseg.cli.cluster_state import assignment_text, end_with_notes, open_state, shown_rows, state_options
 from pylogseg.cli.outcomes import Row, print_rows
-from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.outputs import check_output, refuse_overwriting
 from pylogseg.cli.streams import say
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.beside import whole
@@ -157,7 +157,7 @@ def groups(
         raise RequestError("--overwrite needs --export")
     state, names = open_state(arguments, as_of, TOPIC, output=None if export is None else Path(export))
     if export is not None:
-        check_free(Path(export), overwrite)
+        refuse_overwriting(Path(export), overwrite)
     if map_to is not None:
         _map(state, names, map_to, export, as_json)
     elif export is not None:
@@ -165,10 +165,10 @@ def groups(
     elif offsets or lag:
         _print_offsets(state, names, as_json, lag)
     elif members:
-        _print(_with_epochs(state, rows_of(state, "group_members", names, "group")), _MEMBERS, as_json)
+        _print(_with_epochs(state, shown_rows(state, "group_members", names, "group")), _MEMBERS, as_json)
     else:
-        _print(rows_of(state, "groups", names, "group"), _GROUPS, as_json)
-    report(state)
+        _print(shown_rows(state, "groups", names, "group"), _GROUPS, as_json)
+    end_with_notes(state)
 
 
 def _print(rows: list[Row], columns: Headings, as_json: bool) -> None:
@@ -179,7 +179,7 @@ def _print(rows: list[Row], columns: Headings, as_json: bool) -> None:
 
 
 def _with_epochs(state: ClusterState, members: list[Row]) -> list[Row]:
-    epochs = {row["group"]: row["assignmentEpoch"] for row in rows_of(state, "groups")}
+    epochs = {row["group"]: row["assignmentEpoch"] for row in shown_rows(state, "groups")}
     return [row | {"targetEpoch": None if row["memberEpoch"] is None else epochs[row["group"]]} for row in members]
 
 
@@ -193,11 +193,11 @@ def _note(row: Row) -> str | None:
 
 def described_offsets(state: ClusterState, names: list[str], table: str = "group_offsets") -> list[Row]:
     """Return offsets of a table with the member that has the partition, and partitions of members without an offset."""
-    rows_of(state, "groups", names, "group")  # says which of the names there is not
+    shown_rows(state, "groups", names, "group")  # says which of the names there is not
     wanted = set(names)
-    by_key = {(row["group"], row["topic"], row["partition"]): row for row in rows_of(state, table)}
-    is_of_share = {row["group"] for row in rows_of(state, "groups") if row["type"] in ("Share", "Streams")}
-    for member in rows_of(state, "group_members"):
+    by_key = {(row["group"], row["topic"], row["partition"]): row for row in shown_rows(state, table)}
+    is_of_share = {row["group"] for row in shown_rows(state, "groups") if row["type"] in ("Share", "Streams")}
+    for member in shown_rows(state, "group_members"):
         for topic in (member["assignment"] or ()) if member["group"] not in is_of_share else ():
             for partition in topic["partitions"]:
                 key = member["group"], topic["topic"], partition
@@ -214,7 +214,7 @@ def described_offsets(state: ClusterState, names: list[str], table: str = "group
 
 def described_shares(state: ClusterState, names: list[str]) -> list[Row]:
     """Return the rows of `kafka-share-groups.sh --describe`: a partition that no member has read has no epoch."""
-    rows = [row for row in rows_of(state, "share_offsets") if not names or row["group"] in names]
+    rows = [row for row in shown_rows(state, "share_offsets") if not names or row["group"] in names]
     return [row if row["startOffset"] is not None else row | {"leaderEpoch": None} for row in rows]
 
 
@@ -232,8 +232,8 @@ def _print_offsets(state: ClusterState, names: list[str], as_json: bool, lag: bo
 
 def _export(state: ClusterState, names: list[str], path: str) -> None:
     """Write the offsets that another cluster can take over; those of deleted topics are left out."""
-    rows_of(state, "groups", names, "group")
-    rows = [row for row in rows_of(state, "group_offsets") if not names or row["group"] in names]
+    shown_rows(state, "groups", names, "group")
+    rows = [row for row in shown_rows(state, "group_offsets") if not names or row["group"] in names]
     kept = [row for row in rows if row["offset"] is not None and not row["stale"]]
     _write(kept, names, path)
     left = len(rows) - len(kept)
@@ -248,7 +248,7 @@ def _export(state: ClusterState, names: list[str], path: str) -> None:
 
 def _map(state: ClusterState, names: list[str], other: str, path: str | None, as_json: bool) -> None:
     """Print offsets as they are on another cluster, or write them; what cannot be mapped is named on stderr."""
-    rows_of(state, "groups", names, "group")
+    shown_rows(state, "groups", names, "group")
     there: ClusterState | None = None
     if not os.path.isfile(other):
         disk = open_dir(other)

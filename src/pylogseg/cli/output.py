@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from pylogseg.cli import common
-from pylogseg.cli.typed import SCHEMA, payload_text, report_undecoded, typed_options
+from pylogseg.cli.typed import SCHEMA, choose_payload_text, report_undecoded, typed_options
 from pylogseg.disk.disk import Segment
 from pylogseg.errors import RequestError
 from pylogseg.format import text
@@ -172,7 +172,7 @@ class Output:
         """Return what decodes keys and values, if they are to be decoded."""
         texts = {"schema": self.schema, "registry": self.registry, "message": self.message}
         own = self.internal, self.show_secrets
-        return payload_text((self.key_as, self.value_as), texts, own, arguments, readers)
+        return choose_payload_text((self.key_as, self.value_as), texts, own, arguments, readers)
 
 
 def output_options(function: F) -> F:

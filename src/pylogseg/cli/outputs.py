@@ -22,7 +22,7 @@ def check_output(out: Path, disk: Disk) -> None:
             raise RequestError(f"{out} is inside {place}, which is read: choose a place outside of it")
 
 
-def check_free(out: Path, overwrite: bool) -> None:
+def refuse_overwriting(out: Path, overwrite: bool) -> None:
     """Refuse to write where something is, unless `overwrite` is set."""
     if not overwrite and os.path.lexists(out):
         raise RequestError(f"{out} exists already: replace it with --overwrite")

@@ -53,7 +53,7 @@ class Query:
 
     def with_key(self, style: str, limit: int | None = None) -> Query:
         """Return the query of the records with its key, which is written in a style; and for a limit."""
-        filter = None if self.key is None else KeyFilter(key_of(self.key, style))
+        filter = None if self.key is None else KeyFilter(parse_key(self.key, style))
         return replace(self, selection=replace(self.selection, filter=filter, limit=limit))
 
     def of(self, log: LogFiles) -> LogReader:
@@ -107,14 +107,14 @@ def query_options(always_latest: bool = False) -> Callable[[F], F]:
     return decorate
 
 
-def key_of(written: str, style: str) -> bytes:
+def parse_key(written: str, style: str) -> bytes:
     """Return the bytes of a key in the form that `cat` prints: as text also ``base64:...``."""
     if style in ("text", "json", DECODED) and written.startswith(MARK):
-        return bytes_of(written.removeprefix(MARK), "base64")
-    return bytes_of(written, style)
+        return parse_bytes(written.removeprefix(MARK), "base64")
+    return parse_bytes(written, style)
 
 
-def bytes_of(written: str, style: str) -> bytes:
+def parse_bytes(written: str, style: str) -> bytes:
     r"""Return the bytes of an argument in text, hex or base64.
 
     >>> bytes_of("00ff", "hex")

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.cli.options import decompressed_option
-from pylogseg.cli.query import bytes_of, key_of
+from pylogseg.cli.query import parse_bytes, parse_key
 from pylogseg.errors import RequestError
 from pylogseg.inspect.search.patterns import Pattern, regular_expression
 from pylogseg.offline.redacting import redact as redact_logs
@@ -109,8 +109,8 @@ def redact(
     blank = None
     if parts is not None:
         names = tuple(part.strip() for part in parts.split(","))
-        blank = Blank(names, None if value is None else bytes_of(value, "text"))
-    keys = [key_of(text, key_as) for text in key]
+        blank = Blank(names, None if value is None else parse_bytes(value, "text"))
+    keys = [parse_key(text, key_as) for text in key]
     if key_file is not None:
         keys += _keys_in(key_file, key_as)
     matches = []
@@ -144,11 +144,11 @@ def _keys_in(file: IO[bytes], key_as: str) -> Iterator[bytes]:
             yield line
             continue
         try:
-            yield bytes_of(line.decode("ascii"), key_as)
+            yield parse_bytes(line.decode("ascii"), key_as)
         except (RequestError, UnicodeDecodeError) as error:
             raise RequestError(f"{file.name}: line {number}: {error}") from None
 
 
 def _header(written: str) -> tuple[bytes, bytes | None]:
     name, equals, value = written.partition("=")
-    return bytes_of(name, "text"), bytes_of(value, "text") if equals else None
+    return parse_bytes(name, "text"), parse_bytes(value, "text") if equals else None

@@ -13,7 +13,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.options import decompressed_option, question_option, time_options
-from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.outputs import check_output, refuse_overwriting
 from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import Local
 from pylogseg.cli.workers import Workers, workers_option
@@ -153,7 +153,7 @@ def report(
         if place is not None:
             check_output(Path(place), chosen.disk)
     if output is not None:
-        check_free(Path(output), overwrite)
+        refuse_overwriting(Path(output), overwrite)
     if compare is not None:  # before much is read
         earlier_facts(compare, cluster_ids(chosen.disk), time.time_ns() // 1_000_000 if now is None else now)
     config = common.parse_settings(settings)
@@ -205,7 +205,7 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 
 def since_lines(since: Since) -> Iterator[str]:
     moment = datetime.datetime.fromtimestamp(since.made_ms / 1000, datetime.timezone.utc)
-    yield f"Since {moment:%Y-%m-%d %H:%M:%S} UTC ({span_text(since.span_ms)}, {since.source}):"
+    yield f"Since {moment:%Y-%m-%d %H:%M:%S} UTC ({duration_text(since.span_ms)}, {since.source}):"
     yield f"  size: {size_text(since.size_before)} -> {size_text(since.size_after)}"
     counts = Counter(change["what"] for change in since.partitions)
     counted = ", ".join(f"{count:,} {what}" for what, count in counts.items())
@@ -254,7 +254,7 @@ def _partition(change: _Row) -> str:
 def _group(change: _Row) -> str:
     lags = f"{_number(change['lagBefore'])} -> {_number(change['lagAfter'])}"
     age = change["ageMsAfter"]
-    unread = "" if age is None else f", the first unread record is {span_text(age)} old"
+    unread = "" if age is None else f", the first unread record is {duration_text(age)} old"
     return f"{change['what']}: {change['group']}: lag {lags}{unread}"
 
 
@@ -270,7 +270,7 @@ def _brokers(values: Sequence[int]) -> str:
     return ",".join(map(str, values)) or "none"
 
 
-def span_text(ms: int) -> str:
+def duration_text(ms: int) -> str:
     """Return a length of time for people."""
     for unit, size in _UNITS:
         if ms >= size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.cluster_state import open_state, report, rows_of, state_options
+from pylogseg.cli.cluster_state import end_with_notes, open_state, shown_rows, state_options
 from pylogseg.cli.outcomes import print_rows
 from pylogseg.errors import RequestError
 from pylogseg.format.outcome import Headings
@@ -49,7 +49,7 @@ def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number
     if text and as_json:
         raise RequestError("--json has the texts too: choose one of --text and --json")
     state, names = open_state(arguments, as_of, TOPIC)
-    rows = rows_of(state, "schemas", names, "subject")
+    rows = shown_rows(state, "schemas", names, "subject")
     if number is not None:
         rows = [row for row in rows if row["id"] == number]
         if not rows:
@@ -59,4 +59,4 @@ def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number
             click.echo(row["schema"])
     else:
         print_rows(rows, _COLUMNS, as_json)
-    report(state)
+    end_with_notes(state)

@@ -83,7 +83,7 @@ def serve(
     **connecting: Any,
 ) -> None:
     """Serve log directories over Kafka's protocol: any client reads them, and nothing in them changes."""
-    settings, tier = serving.settings(connecting), tiers.tier_of_command()
+    settings, tier = serving.server_options(connecting), tiers.tier_of_command()
 
     def make_server() -> Server:
         return opening.serve(
@@ -99,4 +99,4 @@ def serve(
             **settings,
         )
 
-    serving.run(make_server, serving.paths_text(directories))
+    serving.run_server(make_server, serving.paths_text(directories))

@@ -65,7 +65,7 @@ def options(function: _F) -> _F:
     return function
 
 
-def settings(given: dict[str, Any], **acls: Any) -> dict[str, Any]:
+def server_options(given: dict[str, Any], **acls: Any) -> dict[str, Any]:
     """Return what the shared options say, for `pylogseg.serve` and `Broker`."""
     names = ("tls_cert", "tls_key", "tls_ca", "users", "mechanisms")
     security = {name: given[name] for name in names}
@@ -84,7 +84,7 @@ def _users_of_environment() -> dict[str, str] | None:
     return parse_users(text, "PYLOGSEG_USERS") if text.strip() else None
 
 
-def run(made: Callable[[], Server], where: str) -> None:
+def run_server(made: Callable[[], Server], where: str) -> None:
     """Start a server and wait for its end; `where` says what it serves."""
     logging.getLogger("pylogseg.server").addHandler(PrintedWarnings(logging.WARNING))
     signal.signal(signal.SIGTERM, _interrupt)

@@ -15,7 +15,7 @@ import click
 
 from pylogseg.cli import common, completion
 from pylogseg.cli.options import reading_options
-from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.outputs import check_output, refuse_overwriting
 from pylogseg.cli.streams import say
 from pylogseg.cli.typed import (
     SCHEMA,
@@ -163,7 +163,7 @@ def sql(
     of_topic = _of_topic(wants_schema(key_as, value_as), internal, show_secrets, arguments, typed)
     if target is not None:
         check_output(target, chosen.disk)
-        check_free(target, overwrite)
+        refuse_overwriting(target, overwrite)
     with _imports():
         from pylogseg.tables.opening import openers, without_table
         from pylogseg.tables.sql.session import Session
@@ -174,14 +174,14 @@ def sql(
             from pylogseg.cli.prompt import prompt
 
             common.report_notes(chosen.disk)
-            prompt(session, lambda text: answer(session, text, form, target, overwrite))
+            prompt(session, lambda text: answer_statements(session, text, form, target, overwrite))
         else:
             text = sys.stdin.read() if query is None else query
             try:
                 if explain:
                     explain_query(session, text, form, target)
                 else:
-                    answer(session, text, form, target, overwrite)
+                    answer_statements(session, text, form, target, overwrite)
             finally:
                 _report_notes(chosen, session)
         if session.is_unchecked:
@@ -230,12 +230,12 @@ class Waiting:
             self._is_shown = bool(rows)
 
 
-def answer(session: Session, query: str, form: str, target: Path | None, overwrite: bool = False) -> None:
+def answer_statements(session: Session, query: str, form: str, target: Path | None, overwrite: bool = False) -> None:
     """Run the statements of a query and print or write their answers."""
     _note_times(query)
     with contextlib.closing(session.run(query)) as answers:
         if target is not None:
-            check_free(target, overwrite)  # also after the first statement of a prompt
+            refuse_overwriting(target, overwrite)  # also after the first statement of a prompt
             _write_file(answers, form, target)
             return
         for number, reply in enumerate(answers):
@@ -340,7 +340,7 @@ class _Stdout(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        common.write(data)
+        common.write_stdout(data)
         return len(data)
 
 

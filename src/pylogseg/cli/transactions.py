@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pylogseg.cli.cluster_state import open_state, report, rows_of, state_options
+from pylogseg.cli.cluster_state import end_with_notes, open_state, shown_rows, state_options
 from pylogseg.cli.outcomes import print_rows
 from pylogseg.cli.streams import say
 from pylogseg.errors import RequestError
@@ -96,11 +96,11 @@ def transactions(
         table, columns = "open_transactions", _OPEN
     elif producers:
         table, columns = "producers", _PRODUCERS
-    rows = rows_of(state, table, names, "transactionalId")
+    rows = shown_rows(state, table, names, "transactionalId")
     rows = [row for row in rows if row["hanging"]] if hanging else rows
     numbers = [name for name in columns if name not in ("Topic", "TransactionalId", "TransactionState", "StartTime",
                                                         "TopicPartitions", "Hanging", "Coordinator")]  # fmt: skip
     print_rows(rows, columns, as_json, numbers)
     for row in rows if hanging and not as_json else ():
         say(row["abortCommand"])
-    report(state)
+    end_with_notes(state)

@@ -109,7 +109,7 @@ def typed_of(
     return typed_batches(decoding, whole_disk(arguments), topics, names, lambda: first_chunks(readers))
 
 
-def payload_text(
+def choose_payload_text(
     styles: Sequence[str],
     given: dict[str, Any],
     own: tuple[bool, bool],

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive, verify_archive
+from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive_at, verify_archive
 from pylogseg.cli.common import (
     end_with_code,
     json_option,
@@ -100,7 +100,7 @@ def verify(
     else 2 if something may not be read, or is not known.
     Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
-    if is_archive(arguments[0]):
+    if is_archive_at(arguments[0]):
         if remote_metadata is not None:
             raise click.UsageError("--remote-metadata is for the tier of a broker: an archive has points instead")
         choice = PartitionChoice.of((*arguments[1:], *topic) or None, partition or None)
@@ -124,7 +124,7 @@ def verify(
     summary = VerifySummary(Level[level.upper()])
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
     with workers.executor() as executor, progress(sum(s.size for s in segments), "verify") as advance:
-        findings = verify_disk.verify(
+        findings = verify_disk.verify_disk(
             chosen.disk,
             summary,
             partitions=partitions,

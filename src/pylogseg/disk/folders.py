@@ -61,7 +61,7 @@ class Contents:
         return self.is_log_dir and self.is_partition
 
 
-def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Contents:
+def classify(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Contents:
     """Classify a folder by its entries; `name` is the last part of its absolute path."""
     has_files = has_log_dir_files(entries)
     own = any(map(is_of_partition, entries))
@@ -109,7 +109,7 @@ def is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> bo
         return False
     parent, _ = files.split(path)
     try:
-        around = look(files, parent, files.split(parent)[1], files.list_folder(parent))
+        around = classify(files, parent, files.split(parent)[1], files.list_folder(parent))
     except StorageError:
         return False
     return bool(around.log_dirs) and not around.is_log_dir

@@ -18,18 +18,18 @@ from pylogseg.disk.disk import Disk, LogDir, OtherFile, Partition, Segment, uplo
 from pylogseg.disk.folders import (
     Contents,
     ambiguous,
+    classify,
     files_of_partition,
     is_beside_log_dirs,
     is_log_dir_inside,
     is_of_partition,
-    look,
     not_topics_here,
     nothing_here,
     refuse_unfinished,
 )
 from pylogseg.disk.notes import Note
 from pylogseg.disk.swaps import MOST_LISTINGS, with_swap
-from pylogseg.disk.tier.opening import file_system
+from pylogseg.disk.tier.opening import any_file_system
 from pylogseg.env.filesystem import Entry, FileSystem, LocalFiles
 from pylogseg.env.garbage import pause_collection
 from pylogseg.env.remote import RemoteFiles
@@ -184,7 +184,7 @@ def _open_disk(
         joined = joined_with(tier, storage_options, memory_map=memory_map)
     with pause_collection():
         for item in paths:
-            files, pattern = file_system(item, storage_options, memory_map=memory_map)
+            files, pattern = any_file_system(item, storage_options, memory_map=memory_map)
             if joined is not None:
                 if not isinstance(files, LocalFiles):
                     raise RequestError(f"{item}: a tier is joined with disks of this machine, not with a URL")
@@ -255,7 +255,7 @@ def _look(
         return
     entries = files.list_folder(path)
     names = Names(files) if is_later and isinstance(files, LocalFiles) else None
-    contents = look(files if names is None else names, path, files.split(path)[1], entries)
+    contents = classify(files if names is None else names, path, files.split(path)[1], entries)
     if contents.is_ambiguous:
         raise ambiguous(path, entries)
     if contents.is_partition and not is_beside_log_dirs(files, path, entries):

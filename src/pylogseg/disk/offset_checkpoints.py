@@ -8,7 +8,7 @@ from pylogseg.disk.folders import Folders
 from pylogseg.disk.small_files import FileState, SmallFile, read_offset_checkpoint
 from pylogseg.format.names import FileKind
 
-Offsets = SmallFile[dict[tuple[str, int], int]]
+CheckpointFile = SmallFile[dict[tuple[str, int], int]]
 #: Of a checkpoint, another one that a broker writes no earlier, and which has entries of all partitions: high
 #: watermarks come every five seconds, the others once a minute. The cleaner's stays at 0 bytes where it cleans nothing.
 _BESIDE = {
@@ -25,14 +25,14 @@ class OffsetCheckpoints:
 
     def __init__(self, files: Folders, log_dir: str) -> None:
         self.log_dir = log_dir
-        self._files, self._read = files, dict[FileKind, Offsets]()
+        self._files, self._read = files, dict[FileKind, CheckpointFile]()
         self._offsets = dict[FileKind, dict[tuple[str, int], int]]()
 
     def __reduce__(self) -> Any:
         """Travel without the entries of all partitions: who asks there reads them there."""
         return OffsetCheckpoints, (self._files, self.log_dir)
 
-    def file(self, kind: FileKind) -> Offsets:
+    def file(self, kind: FileKind) -> CheckpointFile:
         """Return a checkpoint with its state: read, absent, empty, unreadable."""
         if kind not in self._read:
             self._read[kind] = read_offset_checkpoint(self._files, self.log_dir, kind)

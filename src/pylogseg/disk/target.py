@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.folders import (
     ambiguous,
+    classify,
     has_log_dir_files,
     is_asked,
     is_log_dir_inside,
-    look,
     not_here,
     refuse_archive,
     refuse_unfinished,
@@ -66,7 +66,7 @@ class Target:
         above, name = os.path.dirname(path) or os.curdir, os.path.basename(os.path.abspath(path))
         if os.path.basename(path) != name:  # "." and the like
             above = storage.split(path)[0]
-        contents = look(storage, path, name, entries)
+        contents = classify(storage, path, name, entries)
         if contents.is_ambiguous:
             raise ambiguous(path, entries)
         if contents.is_partition and entries:

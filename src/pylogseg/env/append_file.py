@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pylogseg.env.file_errors import check_truncate, cut_error, storage_error, sync_error
-from pylogseg.env.handles import Handles, SharedDescriptor, open_descriptor, open_folder
+from pylogseg.env.handles import Handles, SharedDescriptor, open_descriptor, open_folder_handle
 from pylogseg.env.maps import Mapping
 from pylogseg.env.positions import Data, copy_head, read_at, read_over, write_at, write_buffers, write_once
 from pylogseg.errors import StorageError
@@ -22,7 +22,7 @@ _HAS_PREAD = hasattr(os, "pread")
 def sync_names(folder: str) -> None:
     """Wait until the names in a folder are on the disk; Windows has no such call."""
     if os.name != "nt":
-        descriptor = open_folder(folder)
+        descriptor = open_folder_handle(folder)
         try:
             os.fsync(descriptor)
         finally:

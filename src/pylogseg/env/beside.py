@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from pylogseg.env.file_errors import storage_error
-from pylogseg.env.handles import open_descriptor, open_folder
+from pylogseg.env.handles import open_descriptor, open_folder_handle
 from pylogseg.env.interrupts import held_back
 from pylogseg.env.locks import LOCK_NAME
 from pylogseg.env.storage import AppendFile, LocalStorage, Storage, make_folder
@@ -129,7 +129,7 @@ def flush(folder: Path) -> None:
     if not hasattr(os, "sync"):
         return
     try:
-        descriptor = open_folder(str(folder))
+        descriptor = open_folder_handle(str(folder))
         try:
             is_done = ctypes.CDLL(None, use_errno=True).syncfs(descriptor) == 0
         finally:
@@ -178,7 +178,7 @@ class _Held:
         self._descriptor, self.is_locked = -1, False
         if fcntl is not None:
             with held_back(), contextlib.suppress(OSError):
-                self._descriptor = open_folder(str(folder))
+                self._descriptor = open_folder_handle(str(folder))
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self.is_locked = True
 

@@ -24,6 +24,8 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 if TYPE_CHECKING:
     from pylogseg._native._records import FileMap
 
+Path = str | os.PathLike[str]
+
 #: The most that is read of an index, a snapshot, a checkpoint or another small file: an index has 10 MiB unless a
 #: broker is told otherwise, a checkpoint of 100,000 partitions 3 MB.
 _chosen = os.environ.get("PYLOGSEG_SMALL_FILE_BYTES", "")

@@ -186,6 +186,6 @@ def open_descriptor(path: str, flags: int) -> int:
     return descriptor
 
 
-def open_folder(path: str) -> int:
+def open_folder_handle(path: str) -> int:
     """Open a folder, to flush its names to the disk."""
     return os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))

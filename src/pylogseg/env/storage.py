@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from pylogseg.env.append_file import LocalAppendFile
 from pylogseg.env.file_errors import missing_error, storage_error
 from pylogseg.env.filesystem import Entry, LocalFiles
-from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles, open_descriptor, open_folder
+from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles, open_descriptor, open_folder_handle
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.mapped_file import LocalMappedFile
 from pylogseg.env.positions import Data, write_at
@@ -269,7 +269,7 @@ class LocalStorage:
     def sync_folder(self, path: str) -> None:
         """Wait until the names in a folder are on the disk; Windows has no such call."""
         if os.name != "nt":
-            _attempt(path, "sync", lambda: _sync_and_close(self.handles.open(lambda: open_folder(path))))
+            _attempt(path, "sync", lambda: _sync_and_close(self.handles.open(lambda: open_folder_handle(path))))
 
     def sync_file(self, path: str) -> None:
         """Wait until the bytes of a file are on the disk, if there is one; it may be removed at the same moment."""

@@ -275,7 +275,7 @@ class _Building:
         return self.out, BatchTable(rows)
 
 
-def columns_of(records: RecordColumns, *, base_offset: int | None = None) -> Columns:
+def columns_to_encode(records: RecordColumns, *, base_offset: int | None = None) -> Columns:
     """Return decoded records as columns to encode; their payloads stay where they are.
 
     `base_offset` numbers them again and consecutively; without it they keep their offsets.

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from pylogseg.errors import RequestError
 
+#: A topic and the number of a partition.
+TopicPartition = tuple[str, int]
+
 #: The longest file name that Kafka makes, in characters.
 MAX_NAME_LENGTH = 255
 #: The partition that holds the metadata of a KRaft cluster; its folder also has `.checkpoint` files.

@@ -19,9 +19,10 @@ from pylogseg.env.executor import Advance, Executor, Threads, WorkKeywords, Work
 from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.keywords import split_keywords
+from pylogseg.format.names import TopicPartition
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.stats.groups import units_of
-from pylogseg.lakehouse.audit_columns import TableColumns, columns_of
+from pylogseg.lakehouse.audit_columns import TableColumns, find_columns
 from pylogseg.lakehouse.audit_partition import (
     Comparison,
     IsDead,
@@ -57,7 +58,6 @@ from pylogseg.walker.gaps import Gap
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Path = str | os.PathLike[str]
 
 #: A piece of a data file has columns of about so many bytes.
 _PIECE_BYTES = 64 << 20
@@ -66,7 +66,6 @@ _MAX_PAIRS = 20
 _END = OPEN_END - 1
 _NONE_DEAD = np.zeros(1, np.bool_)
 
-Key = tuple[str, int]
 FROM_THE_END = "audit does not accept offsets from the end, which move: give absolute offsets"
 
 
@@ -272,7 +271,7 @@ def _threads(work: Executor) -> Threads:
 
 def _quick(
     files: Sequence[DataFile],
-    logs: dict[Key, LogFiles],
+    logs: dict[TopicPartition, LogFiles],
     choice: _TopicChoice,
     plan: _Plan,
     work: Executor,
@@ -296,7 +295,7 @@ def _quick(
 
 def _by_time(
     files: Sequence[DataFile],
-    logs: dict[Key, LogFiles],
+    logs: dict[TopicPartition, LogFiles],
     choice: _TopicChoice,
     plan: _Plan,
     work: Executor,
@@ -315,8 +314,8 @@ def _by_time(
         table = {(only, number): sums for (_, number), sums in table.items()}
     there = _topics({topic for topic, _ in table}, logs, result)
     has_partition = columns.get("partition") is not None
-    extents: dict[Key, LogExtent] = {}
-    items: list[tuple[Key, LogReader]] = []
+    extents: dict[TopicPartition, LogExtent] = {}
+    items: list[tuple[TopicPartition, LogReader]] = []
     wanted = {key: log for key, log in logs.items() if only or choice.choice.names or key[0] in there}
     looked = work.map(plan.stable_parts, list(wanted.values()))
     for (topic, number), (extent, readers) in zip(wanted, looked, strict=True):
@@ -325,7 +324,7 @@ def _by_time(
         items += [(key, part) for part in readers]
     chosen = {key: sums for key, sums in table.items() if key in extents or choice.takes(*key)}
     result.other_rows = sum(int(sums["count"].sum()) for key, sums in table.items() if key not in chosen)
-    records: dict[Key, list[tuple[Sums, list[Gap]]]] = {}
+    records: dict[TopicPartition, list[tuple[Sums, list[Gap]]]] = {}
     load = Workload("pylogseg audit: the log", [part.size for _, part in items], on_bytes)
     for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
         records.setdefault(key, []).append(summed)
@@ -364,10 +363,10 @@ def _with_dead(table: ForeignTable) -> ForeignTable:
 
 
 def _columns(tables: Sequence[ForeignTable], given: Mapping[str, str], preset: str | None) -> TableColumns:
-    chosen = columns_of(tables[0].schema, tables[0].name, given, preset)
+    chosen = find_columns(tables[0].schema, tables[0].name, given, preset)
     for dead in tables[1:]:
         # Dead letters have the bytes that could not be decoded; where the table has none, neither are compared.
-        other = columns_of(dead.schema, dead.name, {}, None)
+        other = find_columns(dead.schema, dead.name, {}, None)
         for column in chosen.columns:
             there = other.get(column.role)
             if there is None and column.role in ("partition", "offset"):
@@ -391,7 +390,7 @@ def _twice(files: Iterable[DataFile]) -> Iterator[TableFinding]:
             yield TableFinding("twice", f"the table lists it {len(several)} times (added by {who})", path)
 
 
-def _choose_schemas(decoding: Decoding, disk: Disk, logs: Mapping[Key, LogFiles]) -> TypedBatches:
+def _choose_schemas(decoding: Decoding, disk: Disk, logs: Mapping[TopicPartition, LogFiles]) -> TypedBatches:
     """Choose the schemas of the records of the selected topics."""
     names = [name for name in ("key", "value") if name in decoding.columns]
     scope = ReadScope.of([*logs.values()], reading=SKIPPING)
@@ -461,7 +460,7 @@ def _footer(
 
 def _by_partition(
     answers: Sequence[PieceRows], files: Sequence[DataFile], result: Audit, place: str = "an offset"
-) -> dict[Key, Any]:
+) -> dict[TopicPartition, Any]:
     """Return the runs or sums of each partition of the table, by topic and number; unreadable rows become findings."""
     topics: dict[str, int] = {}
     every = []
@@ -486,7 +485,7 @@ def _by_partition(
     return {(names[group["topic"][0]], int(group["partition"][0])): group for group in groups}
 
 
-def _only_topic(logs: Mapping[Key, LogFiles], result: Audit) -> str:
+def _only_topic(logs: Mapping[TopicPartition, LogFiles], result: Audit) -> str:
     """Return the topic of a table that does not say it."""
     topics = sorted({topic for topic, _ in logs})
     if len(topics) != 1:
@@ -498,13 +497,17 @@ def _only_topic(logs: Mapping[Key, LogFiles], result: Audit) -> str:
     return topics[0]
 
 
-def _topics(there: set[str], logs: Mapping[Key, LogFiles], result: Audit) -> set[str]:
+def _topics(there: set[str], logs: Mapping[TopicPartition, LogFiles], result: Audit) -> set[str]:
     """Return the topics of a table's rows; for an empty table the topic of its source."""
     return there if there or result.rows or not result.is_whole else {_only_topic(logs, result)}
 
 
 def _scope(
-    logs: dict[Key, LogFiles], runs: dict[Key, Runs], columns: TableColumns, choice: _TopicChoice, result: Audit
+    logs: dict[TopicPartition, LogFiles],
+    runs: dict[TopicPartition, Runs],
+    columns: TableColumns,
+    choice: _TopicChoice,
+    result: Audit,
 ) -> list[tuple[str, LogFiles | None, Runs]]:
     """Return the partitions to compare: their names, logs and runs."""
     if columns.get("topic") is None:
@@ -527,11 +530,11 @@ def _scope(
     return [(_name(key, logs.get(key)), logs.get(key), chosen.get(key, none)) for key in keys]
 
 
-def _name(key: Key, log: LogFiles | None) -> str:
+def _name(key: TopicPartition, log: LogFiles | None) -> str:
     return f"{key[0]}-{key[1]}" if log is None else log.name
 
 
-def _key_of(log: LogFiles) -> Key:
+def _key_of(log: LogFiles) -> TopicPartition:
     if log.segments:
         return log.segments[0].topic, log.segments[0].partition
     return _by_number(log.name)
@@ -634,7 +637,7 @@ def _join_ranges(ranges: Iterable[AuditRange]) -> list[AuditRange]:
     return joined
 
 
-def _by_number(name: str) -> Key:
+def _by_number(name: str) -> TopicPartition:
     topic, _, number = name.rpartition("-")
     return (topic, int(number)) if number.isdecimal() else (name, -1)
 

@@ -156,7 +156,7 @@ def parse_columns(settings: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: str | None = None) -> TableColumns:
+def find_columns(schema: pa.Schema, table: str, given: Mapping[str, str], preset: str | None = None) -> TableColumns:
     """Return the columns of a schema by role: from `given`, or else from a preset.
 
     Raises RequestError if there is no column of offsets, or one that is named is missing or has another type.

@@ -18,8 +18,9 @@ from pylogseg.env.executor import Advance
 from pylogseg.format.records import RecordColumns
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
-from pylogseg.lakehouse.audit_runs import Offsets, RunReader, Runs, TableRows, slots_of
+from pylogseg.lakehouse.audit_runs import RunReader, Runs, TableRows, slots_of
 from pylogseg.lakehouse.audit_values import Hashes, hash_values, in_type, row_hashes
+from pylogseg.log.segment import OffsetArray
 from pylogseg.reading.arrow.columns import record_batch, schema
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
@@ -154,7 +155,7 @@ class _PartAudit:
         self._slots = slots_of(how.columns)
         self._rows = RunReader(how.folder, part.runs, part.first_offset, self._slots is not None)
         self._transactions: Transactions | None = None
-        self._extra: list[Offsets] = []
+        self._extra: list[OffsetArray] = []
         self._absent: list[tuple[int, int]] = []  # half-open
 
     def compare(self, advance: Advance) -> PartFound:
@@ -302,7 +303,7 @@ class _PartAudit:
 
     def _note_changed(
         self,
-        offsets: Offsets,
+        offsets: OffsetArray,
         is_record: _Mask,
         of_log: tuple[Hashes, Hashes | None],
         rows: TableRows,
@@ -371,7 +372,7 @@ class _PartAudit:
         self._found.foreign[reason] += len(offsets)
         self._list("foreign", reason, offsets)
 
-    def _list(self, kind: str, reason: str, offsets: Offsets) -> None:
+    def _list(self, kind: str, reason: str, offsets: OffsetArray) -> None:
         result = self._found
         listed, rest = ranges_of(kind, reason, offsets, max(0, self._how.max_ranges - len(result.ranges)))
         result.ranges += listed
@@ -415,7 +416,7 @@ def _decode_chunk(chunk: Chunk, typed: TypedBatches) -> dict[str, pa.Array]:
     return {name: pa.concat_arrays([batch.column(name) for batch in batches]) for name in typed.decoders}
 
 
-def ranges_of(kind: str, reason: str, offsets: Offsets, limit: int) -> tuple[list[AuditRange], int]:
+def ranges_of(kind: str, reason: str, offsets: OffsetArray, limit: int) -> tuple[list[AuditRange], int]:
     """Return ascending offsets as ranges, at most so many, and how many more there are."""
     if not len(offsets):
         return [], 0

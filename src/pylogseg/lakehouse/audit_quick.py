@@ -19,9 +19,10 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_partition import LogPart, audit_of
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
-from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, PieceRows, Runs
+from pylogseg.lakehouse.audit_runs import NONE, RUN, PieceRows, Runs
 from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
+from pylogseg.log.segment import OffsetArray
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.scan import record_stream
@@ -238,7 +239,7 @@ class _PartitionCount:
         """Count records, aborted ones among them."""
         return sum(map(len, self._offsets(first, end, "read_uncommitted")))
 
-    def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[Offsets]:
+    def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[OffsetArray]:
         selection = Selection(offsets=OffsetRange(first, end))
         scope = ReadScope.of([self._part.log], selection, Reading(level, check_crc=False))
         for batch in record_stream(scope, ["offset"]):

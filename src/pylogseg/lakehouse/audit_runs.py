@@ -24,6 +24,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_values import Hashes, Slots, hash_bytes, hash_values, in_type, row_hashes
 from pylogseg.lakehouse.foreign import Batch, DataFile, read_rows
+from pylogseg.log.segment import OffsetArray
 
 #: A run: which rows it has, and where they lie in their temporary file.
 RUN = np.dtype(
@@ -37,7 +38,6 @@ NONE = -1
 #: From here on a float has no place for each whole number.
 _EXACT = 2.0**53
 
-Offsets = npt.NDArray[np.int64]
 Runs = npt.NDArray[Any]
 #: Topic and partition of each row.
 _Codes = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
@@ -99,12 +99,12 @@ class Spilling:
         advance(piece.size)
         return PieceRows(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
 
-    def _sort_rows(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, list[Hashes], int]:
+    def _sort_rows(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, OffsetArray, list[Hashes], int]:
         """Rows by topic, partition and offset; those without an offset are counted."""
         count = batch.rows
         offset, has_offset = numbers_of(batch.columns.get("offset"), count, np.int64)
         partition, has_partition = numbers_of(batch.columns.get("partition", NONE), count, np.int32)
-        topic = topics_of(batch.columns.get("topic", ""), count, topics)
+        topic = topic_numbers(batch.columns.get("topic", ""), count, topics)
         types = {column.role: column.type for column in self.columns.decoded}
 
         def hash_role(role: str, out: Hashes) -> None:
@@ -183,7 +183,7 @@ def _whole(column: pa.Array) -> pa.Array:
         raise RequestError(f"the column has a value that is not a whole number: {error}") from error
 
 
-def topics_of(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDArray[np.int32]:
+def topic_numbers(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDArray[np.int32]:
     """Return the number of each row's topic; new topics are added."""
     if not isinstance(given, pa.Array):
         return np.full(count, topics.setdefault(given, len(topics)), np.int32)
@@ -201,7 +201,7 @@ def _text(name: Any) -> str | None:
 class TableRows(NamedTuple):
     """Some rows of one partition, by offset; of rows with the same offset, in the order of the files."""
 
-    offset: Offsets
+    offset: OffsetArray
     hash: Hashes
     file: npt.NDArray[np.int32]
     names: Hashes | None = None  #: Which columns they are by, see `Slots`.
@@ -252,14 +252,14 @@ class _OpenRun:
     def next_offset(self) -> Any:
         return int(self._offsets[self._at]) if self._at < len(self._offsets) else None
 
-    def take(self, limit: int) -> tuple[Offsets, Hashes]:
+    def take(self, limit: int) -> tuple[OffsetArray, Hashes]:
         """Return offsets, and a row of hashes for each column of them."""
         first = self._at
         self._at = first + int(np.searchsorted(self._offsets[first:], limit))
         return np.array(self._offsets[first : self._at]), np.array(self._hashes[:, first : self._at])
 
 
-def _merge_runs(found: Sequence[tuple[tuple[Offsets, Hashes], int]], words: int) -> TableRows:
+def _merge_runs(found: Sequence[tuple[tuple[OffsetArray, Hashes], int]], words: int) -> TableRows:
     if not found:
         none = np.empty(0, np.uint64)
         return TableRows(np.empty(0, np.int64), none, np.empty(0, np.int32), none if words > 2 else None)

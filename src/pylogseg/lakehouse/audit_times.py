@@ -22,7 +22,7 @@ from pylogseg.errors import StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_partition import LogExtent, audit_of
 from pylogseg.lakehouse.audit_result import PartitionAudit, TimeRange
-from pylogseg.lakehouse.audit_runs import NONE, FilePiece, PieceRows, numbers_of, topics_of
+from pylogseg.lakehouse.audit_runs import NONE, FilePiece, PieceRows, numbers_of, topic_numbers
 from pylogseg.lakehouse.audit_values import Hashes, Secret, hash_bytes, row_hashes
 from pylogseg.lakehouse.foreign import read_rows
 from pylogseg.reading.log_reader import LogReader
@@ -50,7 +50,7 @@ class Summing:
             for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
                 time, has_time = numbers_of(_milliseconds(batch.columns.get("timestamp")), batch.rows, np.int64)
                 partition, is_known = numbers_of(batch.columns.get("partition", NONE), batch.rows, np.int32)
-                topic = topics_of(batch.columns.get("topic", ""), batch.rows, topics)
+                topic = topic_numbers(batch.columns.get("topic", ""), batch.rows, topics)
 
                 def hash_role(role: str, out: Hashes, columns: dict[str, Any] = batch.columns) -> None:
                     hash_bytes(self.secret, columns[role], out)

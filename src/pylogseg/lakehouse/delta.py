@@ -30,7 +30,7 @@ from pylogseg.lakehouse.sinks import (
     FilePlace,
     LiveFile,
     NewFile,
-    Offsets,
+    OffsetsByPartition,
     Period,
     date_of,
     is_same,
@@ -163,7 +163,7 @@ class DeltaSink:
         rows = actions.select(["path", "size_bytes", f"partition.{DATE}"]).to_pylist()
         return [LiveFile(below(self._folder, unquote(row["path"])), tuple(row.values())) for row in rows]
 
-    def offsets(self, first: dict[int, int]) -> Offsets:
+    def offsets(self, first: dict[int, int]) -> OffsetsByPartition:
         rows = self._table.to_pyarrow_dataset()
         wanted = pc.scalar(False)
         for number, offset in first.items():

@@ -21,7 +21,7 @@ from pylogseg.lakehouse.sinks import (
     ConflictError,
     FilePlace,
     NewFile,
-    Offsets,
+    OffsetsByPartition,
     Period,
     offsets_of,
     plain_type,
@@ -194,7 +194,7 @@ class DuckLakeSink:
         self._connection.register("keys_that_go", keys)
         return int(self._rows(f"select count(*) from lake.{_quote(self._table)} {_THAT_GO}")[0][0])
 
-    def offsets(self, first: dict[int, int]) -> Offsets:
+    def offsets(self, first: dict[int, int]) -> OffsetsByPartition:
         wanted = " or ".join(f'(partition = {number} and "offset" >= {offset})' for number, offset in first.items())
         rows = self._run(f'select partition, "offset" from lake.{_quote(self._table)} where {wanted or "false"}')
         return offsets_of(rows.to_arrow_table())

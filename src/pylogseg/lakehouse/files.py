@@ -20,7 +20,15 @@ from pylogseg.env.file_errors import storage_error
 from pylogseg.env.shared import check_written
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.contents import CONTENTS, Contents, add_contents, contents_text
-from pylogseg.lakehouse.sinks import NO_PERIOD, UNMEASURED, FilePlace, NewFile, Offsets, in_calendar, is_plain
+from pylogseg.lakehouse.sinks import (
+    NO_PERIOD,
+    UNMEASURED,
+    FilePlace,
+    NewFile,
+    OffsetsByPartition,
+    in_calendar,
+    is_plain,
+)
 from pylogseg.lakehouse.stores import FileStore, below
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -56,7 +64,7 @@ class FileOptions:
     typed: TypedBatches | None = None
     dead: FilePlace | None = None  #: Of what does not decode.
     #: Of dead letters that were committed, when the rows beside them were not: a run was killed in between.
-    dead_offsets: Offsets = field(default_factory=dict)
+    dead_offsets: OffsetsByPartition = field(default_factory=dict)
 
 
 @dataclass
@@ -133,7 +141,7 @@ def _told_apart(batch: pa.RecordBatch, typed: TypedBatches) -> Iterator[tuple[pa
             yield rows.filter(good), dead.filter(pc.invert(good))
 
 
-def _without(batch: pa.RecordBatch, offsets: Offsets) -> pa.RecordBatch:
+def _without(batch: pa.RecordBatch, offsets: OffsetsByPartition) -> pa.RecordBatch:
     """Leave out rows of some offsets: their dead letters were committed, whatever they decode to now."""
     if not offsets or not batch.num_rows:
         return batch

@@ -45,7 +45,7 @@ from pylogseg.lakehouse.sinks import (
     FilePlace,
     LiveFile,
     NewFile,
-    Offsets,
+    OffsetsByPartition,
     Period,
     is_plain,
     is_same,
@@ -221,7 +221,7 @@ class IcebergSink:
             files.append(LiveFile(_path(self._table.io, task.file.file_path), task.file))
         return files
 
-    def offsets(self, first: dict[int, int]) -> Offsets:
+    def offsets(self, first: dict[int, int]) -> OffsetsByPartition:
         names = tuple(leaf(self._layout, name) for name in ("partition", "offset"))
         wanted: BooleanExpression = AlwaysFalse()
         for number, offset in first.items():

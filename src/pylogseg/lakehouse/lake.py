@@ -25,7 +25,7 @@ from pylogseg.format.outcome import Outcome
 from pylogseg.format.words import check_word, count_text, size_text
 from pylogseg.inspect.small_file_doubts import source_doubts
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.lacking import texts_of
+from pylogseg.inspect.verify.lacking import finding_texts
 from pylogseg.lakehouse.files import (
     COLUMNS,
     FileOptions,
@@ -196,7 +196,11 @@ class LakeTable(Outcome):
     @property
     def problems(self) -> list[str]:
         """Skipped damage, records that the log lacks, timestamps that became null, and doubts about the log's end."""
-        return [*(str(gap) for gap in joined_times(self.gaps) if gap.is_loss), *texts_of(self.missing), *self.doubts]
+        return [
+            *(str(gap) for gap in joined_times(self.gaps) if gap.is_loss),
+            *finding_texts(self.missing),
+            *self.doubts,
+        ]
 
     @property
     def exit_code(self) -> int:

@@ -30,7 +30,7 @@ _LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
 #: The period of rows whose timestamp is null.
 NO_PERIOD = -(2**62)
 #: Offsets by partition, ascending.
-Offsets = dict[int, npt.NDArray[np.int64]]
+OffsetsByPartition = dict[int, npt.NDArray[np.int64]]
 
 
 class ConflictError(PylogsegError):
@@ -144,7 +144,7 @@ class Sink(Protocol):
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace: ...
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None: ...
     def live(self, keys: pa.Table) -> Sequence[LiveFile] | int: ...
-    def offsets(self, first: dict[int, int]) -> Offsets: ...
+    def offsets(self, first: dict[int, int]) -> OffsetsByPartition: ...
     def files(self) -> Collection[str]: ...
     def close(self) -> None: ...
 
@@ -270,7 +270,7 @@ def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
     return False
 
 
-def offsets_of(rows: pa.Table) -> Offsets:
+def offsets_of(rows: pa.Table) -> OffsetsByPartition:
     """Return the offsets of rows with the columns ``partition`` and ``offset``, which may be fields of one struct."""
     rows = rows.flatten().rename_columns(["partition", "offset"]) if rows.num_columns == 1 else rows
     partition, offset = (rows.column(name).to_numpy() for name in ("partition", "offset"))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import StorageError
 from pylogseg.format.messages import codes
+from pylogseg.format.names import TopicPartition
 from pylogseg.live import idle
 from pylogseg.live.connection import (
     LEADER_EPOCH,
@@ -35,7 +36,6 @@ ELECTION_S = 5.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
 #: Newer versions of a request have more answers than are known here.
 _MOST_VERSIONS = {LIST_OFFSETS: 9}
-Key = tuple[str, int]
 #: Errors that end by themselves, with newer metadata.
 _PASSING = frozenset(
     (
@@ -190,15 +190,15 @@ class Cluster:
         return self.again(self.url, "list", attempt)
 
     def offsets(
-        self, partitions: Iterable[Key], time_ms: int, *, is_committed: bool = False
-    ) -> dict[Key, int | StorageError]:
+        self, partitions: Iterable[TopicPartition], time_ms: int, *, is_committed: bool = False
+    ) -> dict[TopicPartition, int | StorageError]:
         """Return an offset of each partition: of a time, or of one end of the log; -1 where no record is so late.
 
         One that its leader does not tell has its error instead.
         """
 
-        def ask(left: set[Key], told: dict[Key, int | StorageError]) -> dict[Key, str]:
-            def row_of(number: int, leader: Leadership, _: Key) -> dict[str, Any]:
+        def ask(left: set[TopicPartition], told: dict[TopicPartition, int | StorageError]) -> dict[TopicPartition, str]:
+            def row_of(number: int, leader: Leadership, _: TopicPartition) -> dict[str, Any]:
                 return {"partitionIndex": number, "currentLeaderEpoch": leader.epoch, "timestamp": time_ms}
 
             def request(topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -209,14 +209,16 @@ class Cluster:
 
         return self._ask_all(partitions, "ask for offsets", ask)
 
-    def epoch_ends(self, epochs: Mapping[Key, int | None]) -> dict[Key, EpochEnd | StorageError]:
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, EpochEnd | StorageError]:
         """Return where the records of a leader epoch, or of an earlier one, end in each log; None is the present epoch.
 
         One that its leader does not tell has its error instead.
         """
 
-        def ask(left: set[Key], told: dict[Key, EpochEnd | StorageError]) -> dict[Key, str]:
-            def row_of(number: int, leader: Leadership, key: Key) -> dict[str, Any]:
+        def ask(
+            left: set[TopicPartition], told: dict[TopicPartition, EpochEnd | StorageError]
+        ) -> dict[TopicPartition, str]:
+            def row_of(number: int, leader: Leadership, key: TopicPartition) -> dict[str, Any]:
                 epoch = epochs[key]
                 asked = leader.epoch if epoch is None else epoch
                 return {"partition": number, "currentLeaderEpoch": leader.epoch, "leaderEpoch": asked}
@@ -233,10 +235,13 @@ class Cluster:
         return self._ask_all(epochs, "ask for epochs", ask)
 
     def _ask_all(
-        self, partitions: Iterable[Key], operation: str, ask: Callable[[set[Key], dict[Key, _T | StorageError]], Any]
-    ) -> dict[Key, _T | StorageError]:
+        self,
+        partitions: Iterable[TopicPartition],
+        operation: str,
+        ask: Callable[[set[TopicPartition], dict[TopicPartition, _T | StorageError]], Any],
+    ) -> dict[TopicPartition, _T | StorageError]:
         """Ask until all partitions have answered, or one has no leader for too long; `ask` returns the open ones."""
-        answers: dict[Key, _T | StorageError] = {}
+        answers: dict[TopicPartition, _T | StorageError] = {}
         left = set(partitions)
         until, pause = time.monotonic() + ELECTION_S, _FIRST_PAUSE_S
         while left:
@@ -254,18 +259,18 @@ class Cluster:
 
     def _ask_leaders(
         self,
-        partitions: set[Key],
-        answers: dict[Key, _T | StorageError],
+        partitions: set[TopicPartition],
+        answers: dict[TopicPartition, _T | StorageError],
         request: int,
-        row_of: Callable[[int, Leadership, Key], dict[str, Any]],
+        row_of: Callable[[int, Leadership, TopicPartition], dict[str, Any]],
         values_of: Callable[[dict[str, list[dict[str, Any]]]], dict[str, Any]],
         value_of: Callable[[dict[str, Any], Leadership], _T],
-    ) -> dict[Key, str]:
+    ) -> dict[TopicPartition, str]:
         """Ask the leaders once; return why some partitions have no answer yet."""
         topics = self.topics(sorted({topic for topic, _ in partitions}))
         by_node: dict[int, dict[str, list[dict[str, Any]]]] = {}
-        reasons: dict[Key, str] = {}
-        leaders: dict[Key, Leadership] = {}
+        reasons: dict[TopicPartition, str] = {}
+        leaders: dict[TopicPartition, Leadership] = {}
         for topic, number in partitions:
             state = topics.get(topic)
             leader = None if state is None else state.leaders.get(number)

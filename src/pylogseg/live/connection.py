@@ -105,7 +105,7 @@ class BrokerConnection:
         if key == VERSIONS and data[4:6] == _UNSUPPORTED:  # an older broker: it answers in version 0
             version = 0
         try:
-            return wire.decode(response, version, data, 5 if is_flexible else 4)[0]
+            return wire.decode_body(response, version, data, 5 if is_flexible else 4)[0]
         except wire.MalformedRequest as error:
             raise StorageError(self.name, "ask", f"its answer is malformed: {error}") from None
 

@@ -17,7 +17,7 @@ from pylogseg.errors import InvalidRecordError, OffsetsOutOfOrderError, Pylogseg
 from pylogseg.format import patch
 from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
-from pylogseg.format.builder import TRANSACTIONAL, build, columns_of, shared_row
+from pylogseg.format.builder import TRANSACTIONAL, build, columns_to_encode, shared_row
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.log.append_analysis import Analysis, analyze, frames, header_of
 from pylogseg.log.append_record_checks import CheckedFields, check_records, limit_of, read_records
@@ -220,7 +220,7 @@ class _LeaderAppend:
             append_time_ms=self.now_ms if append_time else None,
         )
         self.keep_producer(shared)
-        records = columns_of(columns, base_offset=self.next_offset)
+        records = columns_to_encode(columns, base_offset=self.next_offset)
         out, table = build(records, shared, batch_bytes=0x7FFFFFFF, level=self.rules.level)
         batches = _append.batches_of(table.rows, False)
         for batch in batches:

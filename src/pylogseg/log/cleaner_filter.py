@@ -20,7 +20,7 @@ from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
 from pylogseg.log.plain_batches import PlainBatches, PlainReader, last_batches
 from pylogseg.log.record_limit import NO_LIMIT_BYTES, describe_oversized
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, join_parts
+from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble_batches, join_parts
 from pylogseg.walker.windows import Window
 
 _Mask = npt.NDArray[np.bool_]
@@ -113,7 +113,7 @@ def _refuse(damage: list[BatchDamage], batches: BatchTable, path: str) -> None:
         raise CorruptionError(path, int(batches.position[damage[0].row]), damage[0].reason)
 
 
-def control_kinds(batches: BatchTable, view: Any, start: int, path: str) -> dict[int, ControlKind]:
+def kinds_by_row(batches: BatchTable, view: Any, start: int, path: str) -> dict[int, ControlKind]:
     """Return the kinds of control batches by row; those without records are left out."""
     rows = np.flatnonzero(batches.is_control & (batches.magic == 2) & (batches.count != 0))
     if not len(rows):
@@ -134,7 +134,7 @@ def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txn
     rows = np.flatnonzero(control | (batches.is_transactional & modern))
     if not len(rows):
         return gone
-    kinds = control_kinds(batches, view, start, path)
+    kinds = kinds_by_row(batches, view, start, path)
     facts = (control[rows], batches.producer_id[rows], batches.last_offset[rows])
     for row, is_control, producer_id, last in zip(rows.tolist(), *(fact.tolist() for fact in facts), strict=True):
         if is_control:
@@ -221,7 +221,7 @@ def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention
     stats.messages_read += len(columns)
     stats.messages_written += int(count.sum())
     rows = _new_rows(batches[read[changed]], count[changed], new_horizon[changed], rule)
-    filtered = assemble(part.window, fate, columns.take(keep & changed[columns.batch]), rows, path)
+    filtered = assemble_batches(part.window, fate, columns.take(keep & changed[columns.batch]), rows, path)
     stats.bytes_written += len(filtered.data)
     return filtered
 

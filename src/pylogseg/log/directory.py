@@ -17,6 +17,7 @@ from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.names import (
     METADATA_TOPIC,
     FileKind,
+    TopicPartition,
     check_topic,
     parse_partition_folder,
     parse_topic_folder,
@@ -28,14 +29,13 @@ from pylogseg.log.state import Start
 
 _log = logging.getLogger(__name__)
 
-Key = tuple[str, int]
 _KINDS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS)
 
 _shared: dict[tuple[int, str], LogDirectory] = {}
 _shared_lock = threading.Lock()
 
 
-def read_offsets(storage: Storage, path: str) -> dict[Key, int]:
+def read_offsets(storage: Storage, path: str) -> dict[TopicPartition, int]:
     """Read a checkpoint before it is overwritten; one that cannot be read is an error, as its entries would be lost."""
     try:
         data = storage.read_all(path)
@@ -123,7 +123,7 @@ class LogDirectory:
     def _file(self, kind: FileKind) -> str:
         return self.storage.join(self.path, kind.value)
 
-    def _read(self, kind: FileKind) -> dict[Key, int]:
+    def _read(self, kind: FileKind) -> dict[TopicPartition, int]:
         path = self._file(kind)
         if not self.storage.exists(path):
             return {}
@@ -187,7 +187,7 @@ class LogDirectory:
             here = {_key_of(name) for name in names}
             self._drop({key for offsets in (*self._tables, self._cleaned) for key in offsets if key not in here})
 
-    def _drop(self, keys: Set[Key]) -> None:
+    def _drop(self, keys: Set[TopicPartition]) -> None:
         """Take partitions out of the checkpoints, and write those that change."""
         for offsets in self._tables:
             for key in keys:
@@ -286,7 +286,7 @@ class LogDirectory:
                 new[key] = offset
             self._write_cleaned(new)
 
-    def _write_cleaned(self, offsets: dict[Key, int]) -> None:
+    def _write_cleaned(self, offsets: dict[TopicPartition, int]) -> None:
         self.storage.write_whole(self._file(FileKind.CLEANER_OFFSETS), encode_offset_checkpoint(offsets))
         self._cleaned = offsets
 
@@ -334,7 +334,7 @@ class LogDirectory:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _key_of(name: str) -> Key | None:
+def _key_of(name: str) -> TopicPartition | None:
     """Return a folder's key in the checkpoints: a future replica has its partition's, a stray has none."""
     folder = parse_partition_folder(name)
     if folder is not None and folder.state in ("future", "stray"):
@@ -342,7 +342,7 @@ def _key_of(name: str) -> Key | None:
     return partition_of(name)
 
 
-def partition_of(name: str) -> Key:
+def partition_of(name: str) -> TopicPartition:
     """Return topic and partition of a folder that a log may be written to; RequestError for all others."""
     folder = parse_partition_folder(name)
     try:

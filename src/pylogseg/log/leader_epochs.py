@@ -18,7 +18,7 @@ from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, p
 #: An epoch, or the offset of one, that is not known.
 UNKNOWN = -1
 
-Task = Callable[[], None]
+EpochTask = Callable[[], None]
 
 
 class EpochFiles(Protocol):
@@ -42,7 +42,7 @@ class LeaderEpochs:
         self,
         storage: EpochFiles,
         path: str,
-        schedule: Callable[[str, Task], Any],
+        schedule: Callable[[str, EpochTask], Any],
         *,
         is_there: bool = False,
     ) -> None:

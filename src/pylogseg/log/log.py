@@ -28,7 +28,7 @@ from pylogseg.log.identity import LogIdentity, check_topic_id
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_state import Origin, Txn
 from pylogseg.log.read_result import FileSlice, FoundOffset
-from pylogseg.log.reads import Fetched, Places, locate_many, offset_for_time, read
+from pylogseg.log.reads import Fetched, Places, fetch_batches, locate_many, offset_for_time
 from pylogseg.log.recovery import Loader, LoadHooks
 from pylogseg.log.retention import Breached, OldestSegments
 from pylogseg.log.rolling import Roller
@@ -274,7 +274,7 @@ class Log:
             if offset > offsets.end.offset:
                 raise self._out_of_range(offset)
             aborted = isolation == "txn_committed"
-            return read(
+            return fetch_batches(
                 self.segments, offsets, offset, max_bytes, limit, min_one=min_one, aborted=aborted, placed=placed
             )
         except StorageError as error:

@@ -16,7 +16,7 @@ from pylogseg.log.producers import Producers
 ReadSegment = Callable[[int, int, "int | None"], Iterable[tuple[BatchTable, Any, int]]]
 
 
-def rebuild(
+def rebuild_producers(
     producers: Producers,
     segment_bases: Sequence[int],
     read: ReadSegment,

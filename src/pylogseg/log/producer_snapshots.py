@@ -150,7 +150,7 @@ def entry_of(state: ProducerState) -> ProducerEntry:
     )
 
 
-def state_of(entry: ProducerEntry) -> ProducerState:
+def state_of_producer(entry: ProducerEntry) -> ProducerState:
     state = ProducerState(
         entry.producer_id,
         entry.producer_epoch,

@@ -11,7 +11,7 @@ from typing import Any
 from pylogseg._native._append import Batch
 from pylogseg.errors import FencedError, RequestError
 from pylogseg.format.files.snapshot import ProducerEntry
-from pylogseg.log.producer_snapshots import SnapshotFiles, Snapshots, entry_of, state_of
+from pylogseg.log.producer_snapshots import SnapshotFiles, Snapshots, entry_of, state_of_producer
 from pylogseg.log.producer_state import (
     NOTHING,
     UNKNOWN_VERSION,
@@ -278,7 +278,7 @@ class Producers:
         """Begin with the entries of the snapshot at an offset, but for those that were idle for too long."""
         self._clear()
         for entry in entries:
-            state = state_of(entry)
+            state = state_of_producer(entry)
             if not self._is_expired(state, now_ms):
                 self.active[state.producer_id] = state
                 if state.has_open_txn:

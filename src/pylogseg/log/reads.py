@@ -59,7 +59,7 @@ _LOOKS_BYTES = (1 << 15, 1 << 17)
 _LOWEST = -(1 << 63)
 
 
-def read(
+def fetch_batches(
     segments: Segments,
     offsets: LogOffsets,
     start: int,

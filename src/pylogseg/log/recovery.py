@@ -24,7 +24,7 @@ from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.indexes import InvalidOffsetError
 from pylogseg.log.offsets import OffsetMetadata
-from pylogseg.log.producer_rebuild import rebuild
+from pylogseg.log.producer_rebuild import rebuild_producers
 from pylogseg.log.producers import Producers
 from pylogseg.log.recovery_keep import Keeper
 from pylogseg.log.recovery_loss import of_tail
@@ -346,7 +346,7 @@ class Loader:
             self._epochs.assign(int(epochs[first]), int(rows.base_offset[first]))
 
     def _rebuild(self, producers: Producers, log_start: int, last_offset: int, clean: bool) -> None:
-        rebuild(
+        rebuild_producers(
             producers,
             self._segments.base_offsets,
             self._segments.read_rows,

@@ -25,11 +25,11 @@ from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeIndex
-from pylogseg.log.segment_lookup import DAMAGED, Located, end_of, find, opening_at, raise_cut
+from pylogseg.log.segment_lookup import DAMAGED, Located, end_of_segment, find_batch, opening_at, raise_cut
 from pylogseg.walker.broker_windows import broker_windows, check_length, recovery_windows
 from pylogseg.walker.windows import Memory, Window, no_memory
 
-Offsets = npt.NDArray[np.int64]
+OffsetArray = npt.NDArray[np.int64]
 _LENGTH_BYTES = 18
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -259,7 +259,7 @@ class LogSegment:
     def find(self, offset: int, wanted_bytes: int = 0, *, whole: bool = True) -> Located | None:
         """Find the batch of an offset as `place_of` does, with bytes; see `segment_lookup.find`."""
         offset, index = min(offset, 2**63 - 1), self.offset_index
-        batch = find(self.log, self.path, index, self.base_offset, offset, wanted_bytes, whole=whole)
+        batch = find_batch(self.log, self.path, index, self.base_offset, offset, wanted_bytes, whole=whole)
         if batch is None:
             # The end of the file, or only of what is readable?
             for _ in self.windows(self.offset_index.floor(offset)[1]):
@@ -278,14 +278,16 @@ class LogSegment:
 
     def end(self) -> tuple[int, int]:
         """Return offset and position after the last whole batch."""
-        return end_of(self.log, self.path, self.offset_index, self.base_offset, self.place_of)
+        return end_of_segment(self.log, self.path, self.offset_index, self.base_offset, self.place_of)
 
     def ends_out_of_reach(self) -> bool:
         """Return whether the last offset is too far from the base offset for the indexes."""
         end = self.next_offset()
         return end > self.base_offset and not self.offset_index.can_hold(end - 1)
 
-    def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
+    def places_of(
+        self, offsets: OffsetArray, positions: OffsetArray, base_offsets: OffsetArray, sizes: OffsetArray
+    ) -> None:
         """Fill arrays with the results of `place_of` for many offsets; a position of -1 is after the end."""
         size, base, index = self.log.size, self.base_offset, self.offset_index
         if not self.log.copied_below:

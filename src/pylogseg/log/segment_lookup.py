@@ -55,7 +55,7 @@ class Located(NamedTuple):
         return more if more[: len(head)] == head else here
 
 
-def find(
+def find_batch(
     file: AppendFile,
     path: str,
     index: MutableOffsetIndex,
@@ -198,7 +198,7 @@ class _Tail:
         return self.bytes[position - self.start : position - self.start + size]
 
 
-def end_of(
+def end_of_segment(
     file: AppendFile,
     path: str,
     index: MutableOffsetIndex,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pylogseg.errors import CleaningAbortedError, CorruptionError, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, joined_rows
-from pylogseg.format.builder import Levels, columns_of, rebuild
+from pylogseg.format.builder import Levels, columns_to_encode, rebuild
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
@@ -20,7 +20,7 @@ from pylogseg.log.segment import LogSegment, OffsetOverflowError, SegmentOwner
 from pylogseg.log.segment_replace import new_cleaned_segment
 from pylogseg.walker.windows import Memory, Window
 
-#: What `assemble` does with a batch; a number above `REWRITTEN` is how many new ones replace it.
+#: What `assemble_batches` does with a batch; a number above `REWRITTEN` is how many new ones replace it.
 STAYS, GOES, REWRITTEN = -1, 0, 1
 #: A broker counts positions in a segment by 32 bits.
 _MOST_BYTES = 2**31 - 1
@@ -35,7 +35,7 @@ class Filtered(NamedTuple):
     batches: BatchTable
 
 
-def assemble(
+def assemble_batches(
     window: Window,
     fate: npt.NDArray[np.integer[Any]],
     records: RecordColumns,
@@ -65,7 +65,7 @@ def assemble(
             new["base_offset"][legacy] = records.offset[(ends - new["count"])[legacy]]
             new["last_offset"][legacy] = records.offset[(ends - 1)[legacy]]
         try:
-            written, table = rebuild(columns_of(records), BatchTable(new), level=levels)
+            written, table = rebuild(columns_to_encode(records), BatchTable(new), level=levels)
         except RequestError:
             _check_offsets(records, new, path)
             raise

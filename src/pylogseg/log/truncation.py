@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pylogseg.errors import RequestError
 from pylogseg.log.offsets import OffsetMetadata
-from pylogseg.log.producer_rebuild import rebuild
+from pylogseg.log.producer_rebuild import rebuild_producers
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segment_removal import DELETED
 from pylogseg.log.state import LogState
@@ -76,7 +76,7 @@ def _set_end(state: LogState, offset: int) -> None:
 
 
 def _rebuild_producers(state: LogState, offset: int) -> None:
-    rebuild(
+    rebuild_producers(
         state.producers,
         state.segments.base_offsets,
         state.segments.read_rows,

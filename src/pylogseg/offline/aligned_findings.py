@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.offline.aligned_result import KINDS, OF_B, AlignedDifference, AlignedKind, AlignedRange
-from pylogseg.offline.aligning import FACTOR, ROW, Rows, Step, kth_pairs
+from pylogseg.offline.aligning import FACTOR, ROW, HashRows, Step, kth_pairs
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.values.internal.mirror_map import RUN, MirrorRuns
 
@@ -49,7 +49,7 @@ class AlignmentFindings:
                 self._inside.add_changed(*(side[step.is_changed] for side in pairs))
         self._resolve(left, hashes)
 
-    def _add_pairs(self, a: Rows, b: Rows, is_changed: npt.NDArray[np.bool_]) -> None:
+    def _add_pairs(self, a: HashRows, b: HashRows, is_changed: npt.NDArray[np.bool_]) -> None:
         """Note pairs as runs: in each the offsets have one difference, and nothing lies between on either side."""
         if self._first is None:
             self._first = int(a["place"][0]), int(b["place"][0])
@@ -140,7 +140,7 @@ class AlignmentFindings:
 _NO = np.empty(0, np.int64)
 
 
-def _without_pair(rows: Rows, which: Any, other: Rows, of_other: Any, next_offset: int) -> Any:
+def _without_pair(rows: HashRows, which: Any, other: HashRows, of_other: Any, next_offset: int) -> Any:
     if len(which) == len(rows):
         return np.empty(0, _SINGLE)
     rest = np.delete(np.arange(len(rows)), which)
@@ -172,7 +172,7 @@ class _Collected:
         is_next = (np.diff(a["place"]) == 1) & (np.diff(b["place"]) == 1)
         self._add("moved", a["offset"], b["offset"], is_next, (a["place"], b["place"]), ())
 
-    def add_changed(self, a: Rows, b: Rows) -> None:
+    def add_changed(self, a: HashRows, b: HashRows) -> None:
         is_value, is_headers = a["value"] != b["value"], _headers_of(a) != _headers_of(b)
         fields = is_value + 2 * is_headers
         for which in (1, 2, 3):
@@ -221,6 +221,6 @@ class _Collected:
             self.total += other.total
 
 
-def _headers_of(rows: Rows) -> _Hashes:
+def _headers_of(rows: HashRows) -> _Hashes:
     hashes: _Hashes = rows["whole"] - (rows["identity"] * FACTOR + rows["value"]) * FACTOR
     return hashes

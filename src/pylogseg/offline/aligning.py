@@ -26,7 +26,7 @@ _ROUNDS = 4
 #: Spreads a hash, before another number is added.
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
-Rows = npt.NDArray[Any]
+HashRows = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
 
@@ -34,7 +34,7 @@ _NONE = np.empty(0, np.int64)
 class Stream:
     """The records of one side that were read and not passed yet; `read` gives those from an offset on."""
 
-    def __init__(self, read: Callable[[int], Iterator[Rows]], first_offset: int) -> None:
+    def __init__(self, read: Callable[[int], Iterator[HashRows]], first_offset: int) -> None:
         self.rows = np.empty(0, ROW)
         self._read, self._rest = read, read(first_offset)
         self._count, self._next_offset = 0, first_offset
@@ -54,12 +54,12 @@ class Stream:
                 size += len(rows)
         self.rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def take(self, count: int) -> Rows:
+    def take(self, count: int) -> HashRows:
         """Return the first records, and pass them."""
         rows, self.rows = self.rows[:count], self.rows[count:]
         return rows
 
-    def ahead(self) -> Iterator[Rows]:
+    def ahead(self) -> Iterator[HashRows]:
         """Yield the records behind these, by a reading of its own."""
         return iter(()) if self.is_done else self._read(self._next_offset)
 
@@ -67,8 +67,8 @@ class Stream:
 class Step(NamedTuple):
     """Records of both sides that were passed together."""
 
-    a: Rows
-    b: Rows
+    a: HashRows
+    b: HashRows
     in_a: Numbers = _NONE  #: Which are the same, in order on both sides.
     in_b: Numbers = _NONE
     is_changed: npt.NDArray[np.bool_] = np.empty(0, np.bool_)  #: Of these, those with another value or headers.

@@ -38,7 +38,7 @@ class _Rewritten(NamedTuple):
     written: WrittenPart | None
 
 
-def rewrite(
+def rewrite_by_executor(
     executor: Executor,
     command: Callable[..., Result],
     path: str | os.PathLike[str],

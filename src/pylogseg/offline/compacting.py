@@ -17,7 +17,7 @@ from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
-from pylogseg.offline.running import run
+from pylogseg.offline.running import run_command
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -87,7 +87,7 @@ def compact(
         cleans = _clean(part, log, min_dirty_ratio, cleaner, offsets.limit)
         part.result.state = "done" if rolls or cleans else "unchanged"
 
-    return run(path, shared, work)
+    return run_command(path, shared, work)
 
 
 def _refuse_without_keys(log: Log, limit_bytes: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["records", "offsets", "latest"]
 Kind = Literal["missing", "extra", "changed"]
-Path = str | os.PathLike[str]
 
 FROM_THE_END = "diff does not accept offsets from the end, which differ between the sides: give absolute offsets"
 

@@ -21,7 +21,7 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.offline.aligned_findings import AlignmentFindings
 from pylogseg.offline.aligned_result import AlignedDifference, AlignedDifferences
-from pylogseg.offline.aligning import FACTOR, ROW, WINDOW, Rows, Stream, align
+from pylogseg.offline.aligning import FACTOR, ROW, WINDOW, HashRows, Stream, align
 from pylogseg.offline.comparing import (
     FROM_THE_END,
     DiffKeywords,
@@ -250,14 +250,14 @@ class _HashedLog:
         stable = last_stable_offset(list(log.segments), log.snapshots) if level == "read_committed" else None
         return log.log_end_offset if stable is None else min(stable, log.log_end_offset)
 
-    def _read(self, first_offset: int) -> Iterator[Rows]:
+    def _read(self, first_offset: int) -> Iterator[HashRows]:
         reader = replace(self._reader, first_offset=max(first_offset, self._reader.first_offset))
         if self._is_ahead:  # its gaps and bytes are noted when the stream comes there
             reader = reader.apart()
         self._is_ahead = True
         return self._hash_chunks(reader)
 
-    def _hash_chunks(self, reader: LogReader) -> Iterator[Rows]:
+    def _hash_chunks(self, reader: LogReader) -> Iterator[HashRows]:
         least = 0
         for chunk in reader.chunks():
             columns = in_ascending_order(chunk.columns, least)
@@ -267,7 +267,7 @@ class _HashedLog:
                 yield hash_records(columns, self._how.secret, ignore_timestamps=self._how.ignore_timestamps)
 
 
-def hash_records(columns: RecordColumns, secret: tuple[int, int], *, ignore_timestamps: bool = False) -> Rows:
+def hash_records(columns: RecordColumns, secret: tuple[int, int], *, ignore_timestamps: bool = False) -> HashRows:
     """Return the offsets and hashes of records; nobody without the secret finds two records with one hash."""
     rows = np.zeros(len(columns), ROW)
     identity, value, headers = (np.zeros(len(columns), np.uint64) for _ in range(3))

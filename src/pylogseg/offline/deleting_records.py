@@ -16,7 +16,7 @@ from pylogseg.offline.ages import UNCOMMITTED
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
-from pylogseg.offline.running import run
+from pylogseg.offline.running import run_command
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -81,7 +81,7 @@ def delete_records(
         else:
             _delete(part, part.open(), requested)
 
-    result = run(path, shared, work, frees=True)
+    result = run_command(path, shared, work, frees=True)
     result.missing = missing
     there = [name for place in places for name in place.names]
     result.notes += [_not_here(name, there) for name in missing]
@@ -116,7 +116,7 @@ def _delete(part: OfflinePartition, log: Log, requested: int) -> None:
     part.result.state = "done" if moved else "unchanged"
 
 
-def parse_offsets(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
+def parse_offset_file(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
     """Read the JSON of offsets that ``kafka-delete-records.sh`` takes: names of partitions to offsets.
 
     ``{"partitions": [{"topic": "orders", "partition": 3, "offset": 1500}], "version": 1}``

@@ -16,7 +16,7 @@ from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.format.messages.framing import encode_coordinator
-from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.format.names import FileKind, TopicPartition, parse_file_name
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
@@ -24,7 +24,7 @@ from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.producers import leave_out
 from pylogseg.values.internal.producers import ProducerRow, marker_before, producers_of
-from pylogseg.values.internal.transaction_ends import EndPlan, OpenEnd, Place, StateRecord
+from pylogseg.values.internal.transaction_ends import EndPlan, OpenEnd, StateRecord
 from pylogseg.values.internal.transactions import TOPIC
 
 _BATCH_BYTES = 1 << 20
@@ -54,7 +54,9 @@ def producers_with_transactions(log: LogFiles, *, crc: bool = True) -> list[Prod
     return sorted(kept, key=lambda row: (row.first_txn_offset < 0, row.first_txn_offset, row.producer_id))
 
 
-def apply_ends(storage: Storage, folders: Mapping[Place, LogFolder], plan: EndPlan) -> dict[Place, int]:
+def apply_ends(
+    storage: Storage, folders: Mapping[TopicPartition, LogFolder], plan: EndPlan
+) -> dict[TopicPartition, int]:
     """Append markers and records; return by how many offsets each log grew."""
     grown = {}
     for place, ends in plan.ends.items():
@@ -62,7 +64,7 @@ def apply_ends(storage: Storage, folders: Mapping[Place, LogFolder], plan: EndPl
         if wanted and place in folders:
             _append(storage, folders[place], wanted, ())
             grown[place] = len(wanted)
-    by_partition: dict[Place, list[StateRecord]] = {}
+    by_partition: dict[TopicPartition, list[StateRecord]] = {}
     for record in plan.records:
         by_partition.setdefault((TOPIC, record.partition), []).append(record)
     for place, records in by_partition.items():

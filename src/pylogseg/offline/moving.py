@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from glob import has_magic
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.folders import is_asked, look
+from pylogseg.disk.folders import classify, is_asked
 from pylogseg.disk.target import Target, moving_picture
 from pylogseg.env.storage import LocalStorage, Storage, check_no_link
 from pylogseg.errors import CorruptionError, IncompleteError, PylogsegError, RequestError, StorageError
@@ -106,7 +106,7 @@ def move(
         )
     into = os.fspath(target)
     _check_pair(disk, place.parent, into)
-    check_log_dir(disk, into)
+    refuse_target(disk, into)
     job = _Move(disk, place, into, on_result or (lambda result: None), on_bytes or (lambda size: None))
     here, arrived = _chosen(place, job.there(), choice)
     if isinstance(disk, LocalStorage):
@@ -117,7 +117,7 @@ def move(
     return job.plan(here, arrived, choice.names) if dry_run else job.run(here, arrived, choice.names)
 
 
-def check_log_dir(storage: Storage, path: str) -> None:
+def refuse_target(storage: Storage, path: str) -> None:
     """Refuse a target that is neither a log directory nor an empty folder."""
     if not storage.exists(path) or not storage.stat(path).is_dir:
         raise RequestError(f"{path}: there is no such folder")
@@ -126,7 +126,7 @@ def check_log_dir(storage: Storage, path: str) -> None:
         for entry in storage.list_folder(path)
         if entry.name not in (_ARRIVING, FileKind.LOCK.value) and not is_left_behind(entry.name)
     ]
-    found = look(storage, path, storage.split(path)[1], entries)
+    found = classify(storage, path, storage.split(path)[1], entries)
     if entries and (not found.is_log_dir or found.is_ambiguous or found.log_dirs):
         raise RequestError(f"{path}: neither a log directory nor an empty folder")
 

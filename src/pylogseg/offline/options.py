@@ -150,8 +150,8 @@ def takes_executor(command: Callable[P, Result]) -> Callable[P, Result]:
         executor = options.pop("executor", None)
         if executor is None or isinstance(executor, Threads):
             return command(*args, **given)
-        from pylogseg.offline.by_executor import rewrite
+        from pylogseg.offline.by_executor import rewrite_by_executor
 
-        return rewrite(executor, run, options.pop("path"), options)
+        return rewrite_by_executor(executor, run, options.pop("path"), options)
 
     return run

@@ -16,7 +16,7 @@ from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.recoding_batches import Merging, Recoding
 from pylogseg.offline.result import Result
 from pylogseg.offline.rewriting import change_part
-from pylogseg.offline.running import run
+from pylogseg.offline.running import run_command
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -85,4 +85,4 @@ def recode(
         change = Recoding(codec, magic_2, level is not None, levels, merging, max_decompressed_bytes, record_limit)
         change_part(part, log, change, "batchesRewritten")
 
-    return run(path, shared, work)
+    return run_command(path, shared, work)

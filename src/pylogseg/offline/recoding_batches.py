@@ -13,12 +13,12 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, LOG_APPEND, Levels
 from pylogseg.format.codecs import CODECS
 from pylogseg.format.records import RecordColumns
+from pylogseg.inspect.search.patterns import Mask
 from pylogseg.log.cleaner_filter import decode_all
 from pylogseg.log.record_limit import NO_LIMIT_BYTES, describe_oversized
-from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble
+from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble_batches
 from pylogseg.walker.windows import Window
 
-Mask = npt.NDArray[np.bool_]
 _MOST_DELTA = 2**31 - 1
 #: Bytes of a record besides its key, value and headers, about.
 _RECORD_BYTES = 8
@@ -54,7 +54,7 @@ class Recoding:
 
     def apply(self, window: Window, path: str) -> Filtered:
         fate, records, new = self._plan(window, path)
-        return assemble(window, fate, records, new, path, self.levels)
+        return assemble_batches(window, fate, records, new, path, self.levels)
 
     def _plan(self, window: Window, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
         rows = window.batches

@@ -23,7 +23,7 @@ from pylogseg.log.recovery_report import ActionKind
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.result import Result
-from pylogseg.offline.running import remedy_of_disk, run
+from pylogseg.offline.running import remedy_of_disk, run_command
 from pylogseg.offline.topic_ids import write_missing_topic_id
 from pylogseg.transfer.checkpoints import read_checkpoints
 from pylogseg.values.internal.cluster import clusters_of
@@ -83,7 +83,7 @@ def recover(
 
     places = Target.find_all(shared.storage, os.fspath(path))
     gone = _find_gone(places, shared)
-    result = run(path, shared, work, takes=("future", "stray"))
+    result = run_command(path, shared, work, takes=("future", "stray"))
     inside = [finding for finding in result.lacking if finding.kind in _INSIDE]
     result.lacking = [*gone, *inside]
     if shared.into is None and isinstance(shared.storage, LocalStorage):

@@ -14,13 +14,14 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
+from pylogseg.inspect.search.patterns import Mask
 from pylogseg.offline.noting_cuts import note_gaps
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
-from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Mask, Predicate, Redaction, any_of
+from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Predicate, Redaction, any_of
 from pylogseg.offline.result import Result
 from pylogseg.offline.rewriting import change_part
-from pylogseg.offline.running import run
+from pylogseg.offline.running import run_command
 from pylogseg.reading.arrow.encode import encode
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
@@ -113,7 +114,7 @@ def redact(
         change = Redaction(any_of(conditions), end, starts, blank, levels, max_decompressed_bytes)
         change_part(part, log, change, counted, lambda: note_gaps(part, "redact", change.cuts))
 
-    result = run(path, shared, work, takes=_HIDDEN if everywhere else ())
+    result = run_command(path, shared, work, takes=_HIDDEN if everywhere else ())
     for part_result in result:
         folder = parse_partition_folder(part_result.name)
         if part_result.state == "skipped" and folder is not None and folder.state:

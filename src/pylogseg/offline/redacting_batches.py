@@ -15,13 +15,13 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import Levels
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns, columns_of
 from pylogseg.format.scratch import COLUMN_NAMES
+from pylogseg.inspect.search.patterns import Mask
 from pylogseg.log.cleaner_filter import decode_all
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
-from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble
+from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble_batches
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window
 
-Mask = npt.NDArray[np.bool_]
 #: Says of each record whether it is to be redacted.
 Predicate = Callable[[RecordColumns], Mask]
 
@@ -191,7 +191,7 @@ class Redaction:
         new["count"] = left[anew]
         if blanked.any():
             columns = (self.blank or _NOTHING_LEFT).apply(columns, blanked)
-        return assemble(window, fate, columns.take(~gone & anew[columns.batch]), new, path, self.levels)
+        return assemble_batches(window, fate, columns.take(~gone & anew[columns.batch]), new, path, self.levels)
 
     def _fates(self, rows: BatchTable, columns: RecordColumns, gone: Mask, blanked: Mask) -> tuple[Mask, Mask]:
         """Return masks of the changed batches, and of the removed ones."""

@@ -28,7 +28,7 @@ from pylogseg.log.state import Start
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
-from pylogseg.offline.running import run
+from pylogseg.offline.running import run_command
 from pylogseg.offline.topic_ids import write_missing_topic_id
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
@@ -92,7 +92,7 @@ def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: 
         if name not in KINDS:
             raise RequestError(f"{name!r} cannot be rebuilt; expected one of {', '.join(KINDS)}")
     asked = {KINDS[name] for name in what}
-    return run(path, Options.of(options), lambda part: _Reindexing(part, asked).run())
+    return run_command(path, Options.of(options), lambda part: _Reindexing(part, asked).run())
 
 
 class _Reindexing:

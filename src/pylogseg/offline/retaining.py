@@ -15,7 +15,7 @@ from pylogseg.offline.ages import check_ages, name_blocking, name_held
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
-from pylogseg.offline.running import is_named, run
+from pylogseg.offline.running import is_named, run_command
 from pylogseg.offline.settings import Settings
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
@@ -116,7 +116,7 @@ def retain(
             more = f" ({others:,} more topic{'s' * (others > 1)} likewise)" if others else ""
             raise RequestError(f"{unknown[0]}{more}: {_SAY if not by_rule else _NAME_IT}")
 
-    return run(path, shared, work, check=check, frees=True)
+    return run_command(path, shared, work, check=check, frees=True)
 
 
 def _why_unknown(settings: Settings, topic: str, name: str, by_rule: bool) -> str:

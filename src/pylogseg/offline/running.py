@@ -1,7 +1,8 @@
-"""The common frame of offline commands: `run` applies a command to one partition after the other.
+"""The common frame of offline commands: `run_command` applies a command to one partition after the other.
 
 A command is a function of an `OfflinePartition`: it opens its log, changes it, fills in the result, and
-leaves the rest to `run`: the lock, settings, a dry run, a copy to work on, checkpoints, the clean shutdown marker.
+leaves the rest to `run_command`: the lock, settings, a dry run, a copy to work on, checkpoints, the clean shutdown
+marker.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _NOT_KNOWN = -1
 
 
 class _Command(NamedTuple):
-    """The arguments of `run` that describe a command."""
+    """The arguments of `run_command` that describe a command."""
 
     work: Work
     check: Callable[[Settings, list[str]], None] | None
@@ -64,7 +65,7 @@ class _Command(NamedTuple):
     frees: bool
 
 
-def run(
+def run_command(
     path: str | os.PathLike[str],
     options: Options,
     work: Work,

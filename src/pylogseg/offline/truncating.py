@@ -11,7 +11,7 @@ from pylogseg.log.log import Log
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
-from pylogseg.offline.running import run
+from pylogseg.offline.running import run_command
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -49,7 +49,7 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeyw
     count = sum(len(names) for _, names in chosen)
     if count != 1:
         raise RequestError(f"{count} partitions are selected: name the one to truncate to {to}")
-    return run(path, shared, lambda part: _truncate(part, part.open(), to))
+    return run_command(path, shared, lambda part: _truncate(part, part.open(), to))
 
 
 def _truncate(part: OfflinePartition, log: Log, to: int) -> None:

@@ -82,7 +82,7 @@ def as_bytes(data: Any) -> memoryview | None:
         return None
 
 
-def encode_batches(
+def encode_for_append(
     records: Any,
     config: LogConfig,
     now_ms: int,

@@ -18,7 +18,7 @@ from pylogseg.format.batches import scan
 from pylogseg.log.append_result import Appended
 from pylogseg.log.log import Log
 from pylogseg.log.metrics import LogMetrics
-from pylogseg.owned.batches import as_bytes, encode_batches
+from pylogseg.owned.batches import as_bytes, encode_for_append
 from pylogseg.owned.ownership import Ownership
 from pylogseg.owned.producer import Producer
 from pylogseg.owned.slices import OpenLog, SliceReader, readable_end
@@ -271,7 +271,7 @@ class EmbeddedLog:
         if view is not None:
             raise RequestError(f"{self.folder}: append takes records, not bytes: append_batch takes those of a batch")
         now_ms = self.engine.clock.now_ms()
-        encoded = encode_batches(records, self.config, now_ms, compression=compression, batch_bytes=batch_bytes)
+        encoded = encode_for_append(records, self.config, now_ms, compression=compression, batch_bytes=batch_bytes)
         return encoded.append_to(self.engine, self.leader_epoch)
 
     def append_batch(self, data: Any) -> Appended:

@@ -12,7 +12,7 @@ from pylogseg.errors import PylogsegError, RequestError, TransactionStateError
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.log.append_result import Appended
 from pylogseg.log.producer_state import Origin, ProducerState
-from pylogseg.owned.batches import Stamp, as_bytes, encode_batches
+from pylogseg.owned.batches import Stamp, as_bytes, encode_for_append
 from pylogseg.owned.ownership import Ownership
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Producer:
                 raise RequestError(f"expected a sequence between 0 and 2^31 - 1, got {first}")
             log = self._log
             stamp = Stamp(self.producer_id, self._epoch, first, self._in_transaction)
-            encoded = encode_batches(
+            encoded = encode_for_append(
                 records,
                 log.config,
                 log.clock.now_ms(),

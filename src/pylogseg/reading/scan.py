@@ -101,7 +101,7 @@ class Table(Protocol):
     def is_unchecked(self) -> bool: ...
 
 
-def scan(
+def scan_rows(
     table: Table, tasks: Callable[[], Iterator[Any]], projection: Projection, batch_rows: int | None, jobs: int
 ) -> Generator[pa.RecordBatch]:
     """Yield the rows of tasks in order; an empty batch for a task without rows, as pyarrow's own scans do.
@@ -118,7 +118,7 @@ def rows_of(
 ) -> Generator[pa.RecordBatch]:
     projection = Projection(table.schema, columns, filter)
     target = TASK_BYTES if jobs > 1 else ALONE_BYTES
-    return scan(table, lambda: table.tasks(filter, target, projection.needed), projection, None, jobs)
+    return scan_rows(table, lambda: table.tasks(filter, target, projection.needed), projection, None, jobs)
 
 
 class Planned(NamedTuple):

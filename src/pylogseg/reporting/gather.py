@@ -20,7 +20,7 @@ from pylogseg.reporting.assembly import ReportAssembly
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.partitions import TOP
-from pylogseg.reporting.scanning import Sampling, SegmentScan, Task, is_local, scan
+from pylogseg.reporting.scanning import Sampling, SegmentScan, Task, is_local, scan_segment
 
 #: Bytes of records that are decoded without ``--full``: of a partition, and of all.
 _SAMPLED_BYTES, _SAMPLED_TOTAL, _LEAST_SAMPLED = 1 << 20, 256 << 20, 64 << 10
@@ -113,7 +113,7 @@ def _scan_segments(
 
 
 def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentScan:
-    return scan(task, advance, throttle)
+    return scan_segment(task, advance, throttle)
 
 
 def _folder(task: Task) -> str:

@@ -234,7 +234,7 @@ def _hot(tops: Tops, heaviest: Heaviest, by_records: bool, shows: bool, limit_by
     rows: list[tuple[Segment, int, str | None, int | None, int]]
     if shows:
         rows = [
-            (key.segment, key.offset, printable(text_of(key.key)), key.key_bytes, weight)
+            (key.segment, key.offset, printable(readable_text(key.key)), key.key_bytes, weight)
             for key, weight in tops.keys(heaviest, limit_bytes)
             if key is not None
         ]
@@ -252,7 +252,7 @@ def _largest(tops: Tops, shows: bool, limit_bytes: int) -> tuple[HotKey, ...]:
     if shows:
         return tuple(
             HotKey(
-                None if key is None or key.key is None else printable(text_of(key.key)),
+                None if key is None or key.key is None else printable(readable_text(key.key)),
                 None if key is None else key.key_bytes,
                 offset,
                 _path(segment),
@@ -273,7 +273,7 @@ def _path(segment: Segment) -> str:
 SHOWN_BYTES = 200
 
 
-def text_of(data: bytes | None, most: int = SHOWN_BYTES) -> str:
+def readable_text(data: bytes | None, most: int = SHOWN_BYTES) -> str:
     """Return bytes as text, cut to so many; bytes that are no UTF-8 become escapes."""
     if data is None:
         return ""

@@ -22,7 +22,7 @@ from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import SKIPPING
 from pylogseg.reporting.facts import Payload
 from pylogseg.reporting.options import ReportOptions
-from pylogseg.reporting.partitions import SHOWN_BYTES, text_of
+from pylogseg.reporting.partitions import SHOWN_BYTES, readable_text
 from pylogseg.values.decoding import Decoding, schemas_disk, typed_batches
 from pylogseg.values.internal.record_text import MessageText
 from pylogseg.values.schemas.store import Schemas
@@ -132,4 +132,4 @@ def _is_behind(columns: RecordColumns, which: str, known: int) -> list[bool]:
 
 
 def _show(data: bytes | None, is_decoded: bool) -> str | None:
-    return None if data is None else printable(text_of(data, _SHOWN_JSON if is_decoded else SHOWN_BYTES))
+    return None if data is None else printable(readable_text(data, _SHOWN_JSON if is_decoded else SHOWN_BYTES))

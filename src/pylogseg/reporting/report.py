@@ -28,7 +28,7 @@ from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.gather import gather
 from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.page import page
-from pylogseg.reporting.tables import write_tables
+from pylogseg.reporting.tables import write_csv_tables
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -131,7 +131,7 @@ class Report:
         list of Path
             The files.
         """
-        return write_tables(self.facts, Path(folder))
+        return write_csv_tables(self.facts, Path(folder))
 
 
 class ReportKeywords(WorkKeywords, LimitKeywords, total=False):

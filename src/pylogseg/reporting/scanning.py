@@ -25,7 +25,7 @@ from pylogseg.inspect.stats.listing_windows import segment_row
 from pylogseg.inspect.stats.segment import SegmentCount, Stats, Times, header_stats, segment_stats
 from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.inspect.stats.tops import Tops
-from pylogseg.inspect.verify.findings import Level, of_failure, of_gap
+from pylogseg.inspect.verify.findings import Level, finding_of_gap, of_failure
 from pylogseg.inspect.verify.segment import SegmentCheck
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.header_reader import are_plain, header_table, read_headers, tells_headers
@@ -93,7 +93,7 @@ class _Found(NamedTuple):
     end_position: int
 
 
-def scan(task: Task, advance: Advance, throttle: Throttle | None = None) -> SegmentScan:
+def scan_segment(task: Task, advance: Advance, throttle: Throttle | None = None) -> SegmentScan:
     """Look at one segment; see `_scan`.
 
     Damage in a folder that is being written to is looked at again: a file may have been read while it was cut.
@@ -373,7 +373,7 @@ def _remote(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentS
     result = _by_name(task, segment_row(task.segment))
     _add_sample(result, task, throttle)
     gaps = () if result.sample is None else result.sample.gaps
-    result.report.findings += [of_gap(gap) for gap in gaps if gap.is_damage]
+    result.report.findings += [finding_of_gap(gap) for gap in gaps if gap.is_damage]
     _add_aborted(result, task.segment)
     advance(task.segment.size)
     return result
@@ -398,7 +398,7 @@ def _make_gone(task: Task, row: SegmentRow) -> SegmentScan:
     gap = removed_gap(task.segment, 0, task.segment.next_base)
     result.report.first_offset = result.report.next_offset = task.segment.base_offset
     result.report.end_position = -1
-    result.report.end_gap, result.report.findings, result.is_gone = gap, [of_gap(gap)], True
+    result.report.end_gap, result.report.findings, result.is_gone = gap, [finding_of_gap(gap)], True
     result.stats = Stats(segments=1, base_offset=task.segment.base_offset)
     return result
 

@@ -18,7 +18,7 @@ _OWNER = ("name", "disk", "state")
 _MARKS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def write_tables(facts: Facts, folder: Path) -> list[Path]:
+def write_csv_tables(facts: Facts, folder: Path) -> list[Path]:
     """Write a CSV file for each kind of row, all or none; those without rows are left out."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []

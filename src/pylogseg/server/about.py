@@ -125,7 +125,7 @@ def topic_partitions(call: Call) -> Values:
     return {"topics": rows}
 
 
-def cluster(call: Call) -> Values:
+def describe_cluster(call: Call) -> Values:
     if call.values["endpointType"] != 1:
         text = "Unsupported endpoint type: only brokers are described here"
         return {"errorCode": codes.UNSUPPORTED_ENDPOINT_TYPE, "errorMessage": text}

@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.names import TopicPartition
 
 MOST_METADATA = 4096
 #: What all offsets take, and one beside its text.
 MOST_OFFSET_BYTES, _OFFSET_BYTES = 256 << 20, 256
-
-#: A topic and a partition.
-Place = tuple[str, int]
 
 
 class Committed(NamedTuple):
@@ -25,33 +23,35 @@ class Committed(NamedTuple):
 
 
 #: Offsets by group.
-Offsets = dict[str, dict[Place, Committed]]
+CommittedByTopic = dict[str, dict[TopicPartition, Committed]]
 
 
 class CommittedOffsets:
     """The offsets; the first question calls `load` for the initial offsets of groups."""
 
-    def __init__(self, load: Callable[[], Offsets] = dict, staged: Mapping[int, Offsets] | None = None) -> None:
+    def __init__(
+        self, load: Callable[[], CommittedByTopic] = dict, staged: Mapping[int, CommittedByTopic] | None = None
+    ) -> None:
         self._load = load
-        self._loaded: Offsets | None = None
+        self._loaded: CommittedByTopic | None = None
         #: Offsets that take effect when the transaction of a producer commits.
-        self._staged: dict[int, Offsets] = dict(staged or {})
+        self._staged: dict[int, CommittedByTopic] = dict(staged or {})
         #: Bytes of all; None if these have to be counted.
         self._size: int | None = None
 
     @property
-    def by_group(self) -> Offsets:
+    def by_group(self) -> CommittedByTopic:
         """The offsets that have taken effect."""
         if self._loaded is None:
             self._loaded = self._load()
         return self._loaded
 
-    def of(self, group_id: str) -> dict[Place, Committed]:
+    def of(self, group_id: str) -> dict[TopicPartition, Committed]:
         return dict(self.by_group.get(group_id, {}))
 
-    def check(self, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, KafkaError]:
+    def check(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, KafkaError]:
         """Return errors for offsets that cannot replace a group's offsets; count the valid ones as used memory."""
-        refused: dict[Place, KafkaError] = {}
+        refused: dict[TopicPartition, KafkaError] = {}
         previous = self.by_group.get(group_id, {})
         for place, committed in offsets.items():
             try:
@@ -81,11 +81,11 @@ class CommittedOffsets:
             for committed in offsets.values():
                 yield from committed.values()
 
-    def put(self, group_id: str, offsets: Mapping[Place, Committed]) -> None:
+    def put(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Keep offsets of a group, which were counted."""
         self.by_group.setdefault(group_id, {}).update(offsets)
 
-    def drop(self, group_id: str, places: Iterable[Place]) -> None:
+    def drop(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         for place in places:
             del self.by_group[group_id][place]
         self._size = None
@@ -96,7 +96,7 @@ class CommittedOffsets:
 
     # ---- transactions ----
 
-    def stage(self, producer_id: int, group_id: str, place: Place, committed: Committed) -> None:
+    def stage(self, producer_id: int, group_id: str, place: TopicPartition, committed: Committed) -> None:
         """Keep an offset that a transaction commits, which was counted."""
         self._staged.setdefault(producer_id, {}).setdefault(group_id, {})[place] = committed
 
@@ -107,7 +107,7 @@ class CommittedOffsets:
         for group_id, committed in staged.items() if commits else ():
             self.put(group_id, committed)
 
-    def unstable(self, group_id: str) -> set[Place]:
+    def unstable(self, group_id: str) -> set[TopicPartition]:
         """Return the partitions of which a group has offsets in open transactions."""
         return {place for staged in self._staged.values() for place in staged.get(group_id, ())}
 

@@ -40,7 +40,7 @@ class _Value(NamedTuple):
     source: int
 
 
-def describe(call: Call) -> Values:
+def describe_configs(call: Call) -> Values:
     return {"results": [_resource(call, resource) for resource in call.values["resources"]]}
 
 

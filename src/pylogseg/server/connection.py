@@ -23,7 +23,7 @@ from pylogseg.format.messages.wire import (
     MalformedRequest,
     Values,
     answer,
-    decode,
+    decode_body,
     read_header,
     request_of,
 )
@@ -262,7 +262,7 @@ class ClientConnection:
             of = request_of(header.key)
             if of is None or not is_served:
                 raise Closing(f"it sent request {header.key} in version {header.version}, which is not offered here")
-            values, _ = decode(of, header.version, frame, header.end, budget.spend)
+            values, _ = decode_body(of, header.version, frame, header.end, budget.spend)
         except MalformedRequest as error:
             raise Closing(f"a malformed request: {error}") from None
         response = self._run_request(header, values, budget)

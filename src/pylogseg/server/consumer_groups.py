@@ -136,7 +136,7 @@ class ConsumerGroup:
             "memberId": member.id,
             "memberEpoch": member.epoch,
             "heartbeatIntervalMs": self.heartbeat_ms,
-            "assignment": {"topicPartitions": rows_of(member.assigned)} if is_told else None,
+            "assignment": {"topicPartitions": rows_by_topic(member.assigned)} if is_told else None,
         }
 
     def _join(self, now: float, beat: Beat) -> Consumer:
@@ -321,8 +321,8 @@ class ConsumerGroup:
                     "clientHost": f"/{member.beat.host}",
                     "subscribedTopicNames": member.topics,
                     "subscribedTopicRegex": member.regex,
-                    "assignment": {"topicPartitions": rows_of(member.assigned, names)},
-                    "targetAssignment": {"topicPartitions": rows_of(self.target.get(member.id, set()), names)},
+                    "assignment": {"topicPartitions": rows_by_topic(member.assigned, names)},
+                    "targetAssignment": {"topicPartitions": rows_by_topic(self.target.get(member.id, set()), names)},
                     "memberType": 1,
                 }
                 for member in self.members.values()
@@ -330,7 +330,7 @@ class ConsumerGroup:
         }
 
 
-def rows_of(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[dict[str, Any]]:
+def rows_by_topic(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[dict[str, Any]]:
     """Return partitions by their topics."""
     by_topic: dict[bytes, list[int]] = {}
     for topic, number in sorted(parts):
@@ -342,9 +342,9 @@ def rows_of(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[
 
 
 def _matching(known: Mapping[str, KnownTopic], regex: str) -> set[str]:
-    from pylogseg.server.regex import matching
+    from pylogseg.server.regex import whole_matches
 
-    return matching(known, regex)
+    return whole_matches(known, regex)
 
 
 def _check_regex(regex: str | None) -> None:

@@ -38,7 +38,7 @@ def broker_setting(name: str) -> str | None:
     return setting
 
 
-def topic_settings(broker: Mapping[str, str]) -> dict[str, str]:
+def settings_of_topics(broker: Mapping[str, str]) -> dict[str, str]:
     """Return a broker's settings as settings of topics."""
     names = {of: name for name, of in kafka_table()["SYNONYM"].items()}
     return {names[name]: value for name, value in broker.items() if name in names}

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pylogseg.format.escape import printable
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
-from pylogseg.server.committed import Committed, CommittedOffsets, Place
+from pylogseg.format.names import TopicPartition
+from pylogseg.server.committed import Committed, CommittedOffsets
 from pylogseg.server.consumer_groups import Beat, ConsumerGroup, KnownTopic
 from pylogseg.server.groups import Answer, ClassicGroup, GroupState, Join, Member, Ticket
 
@@ -44,11 +45,11 @@ class GroupJournal(Protocol):
     None deletes an offset; `producer` is id and epoch of one with whose transaction offsets take effect.
     """
 
-    def place_of(self, name: str) -> Place: ...
+    def place_of(self, name: str) -> TopicPartition: ...
     def commit(
-        self, group: str, offsets: Mapping[Place, Committed | None], producer: tuple[int, int] = ...
+        self, group: str, offsets: Mapping[TopicPartition, Committed | None], producer: tuple[int, int] = ...
     ) -> None: ...
-    def delete_group(self, group: str, places: Iterable[Place]) -> None: ...
+    def delete_group(self, group: str, places: Iterable[TopicPartition]) -> None: ...
     def note_group(self, group: str, fields: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
 
@@ -126,7 +127,7 @@ class GroupCoordinator:
     def _note(self, journal: GroupJournal, group: ClassicGroup) -> None:
         standing = standing_of(group)
         if group.generation and group.state in _LASTING and self._noted.get(group.id) != standing:
-            journal.note_group(group.id, fields_of(group))
+            journal.note_group(group.id, group_fields(group))
             self._noted[group.id] = standing
 
     def topics_changed(self) -> None:
@@ -282,7 +283,7 @@ class GroupCoordinator:
                 return
         self.in_group(group_id, lambda group, now: group.check_commit(now, member_id, instance_id, generation))
 
-    def commit(self, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, KafkaError]:
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, KafkaError]:
         """Keep offsets of a group; return why some are not. All that are kept are noted together, or none."""
         with self._changed:
             if self._journal is None and group_id not in self._told and len(self._told) >= MOST_GROUPS:
@@ -303,7 +304,9 @@ class GroupCoordinator:
             self._offsets.put(group_id, good)
             return refused
 
-    def fetch_offsets(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> dict[Place, Committed]:
+    def fetch_offsets(
+        self, group_id: str, member_id: str | None = None, epoch: int = -1
+    ) -> dict[TopicPartition, Committed]:
         """Return the offsets of a group; KafkaError for a former member of a group of the new protocol."""
         with self._changed:
             if epoch >= 0 and group_id in self._consumers:
@@ -312,11 +315,11 @@ class GroupCoordinator:
 
     # ---- transactions ----
 
-    def place_of(self, group_id: str) -> Place | None:
+    def place_of(self, group_id: str) -> TopicPartition | None:
         """Return the partition that keeps a group's offsets; None where they are in memory."""
         return None if self._journal is None else self._journal.place_of(group_id)
 
-    def stage(self, producer: tuple[int, int], group_id: str, place: Place, committed: Committed) -> None:
+    def stage(self, producer: tuple[int, int], group_id: str, place: TopicPartition, committed: Committed) -> None:
         with self._changed:
             self._offsets.charge(committed)
             if self._journal is not None:
@@ -328,7 +331,7 @@ class GroupCoordinator:
         with self._changed:
             self._offsets.end_transaction(producer_id, commits=commits)
 
-    def unstable(self, group_id: str) -> set[Place]:
+    def unstable(self, group_id: str) -> set[TopicPartition]:
         """Return the partitions of which a group has offsets in open transactions."""
         with self._changed:
             return self._offsets.unstable(group_id)
@@ -341,7 +344,7 @@ class GroupCoordinator:
                 self._forget(group_id, [place for place in committed if place[0] == topic])
             self._offsets.unstage_topic(topic)
 
-    def _forget(self, group_id: str, places: Iterable[Place]) -> None:
+    def _forget(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         committed = self._offsets.by_group.get(group_id, {})
         gone = [place for place in places if place in committed]
         if gone and self._journal is not None:
@@ -367,7 +370,7 @@ class GroupCoordinator:
             self._consumers.pop(group_id, None)
             self._offsets.drop_group(group_id)
 
-    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> dict[Place, int]:
+    def delete_offsets(self, group_id: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Delete offsets of a group; return the code for each."""
         with self._changed:
             exists = group_id in self._groups or group_id in self._consumers or group_id in self._offsets.by_group
@@ -388,7 +391,12 @@ class GroupCoordinator:
         if consumer is not None:
             return {topic for member in consumer.members.values() for topic in member.topics}
         members = [] if classic is None else classic.members.values()
-        return {topic for member in members for _, metadata in member.asked.protocols for topic in topics_of(metadata)}
+        return {
+            topic
+            for member in members
+            for _, metadata in member.asked.protocols
+            for topic in subscribed_topics(metadata)
+        }
 
     def close(self) -> None:
         """Answer all waiting requests, and release the store of commits."""
@@ -407,7 +415,7 @@ def standing_of(group: ClassicGroup) -> tuple[object, ...]:
     return group.generation, group.state, *group.members
 
 
-def fields_of(group: ClassicGroup) -> dict[str, Any]:
+def group_fields(group: ClassicGroup) -> dict[str, Any]:
     protocol = group.protocol or ""
     return {
         "protocolType": group.protocol_type or "",
@@ -458,7 +466,7 @@ def group_of(group_id: str, fields: Mapping[str, Any], now: float) -> ClassicGro
     return group
 
 
-def topics_of(metadata: bytes) -> list[str]:
+def subscribed_topics(metadata: bytes) -> list[str]:
     """Return the topics in a subscription of a consumer, which is the beginning of ConsumerProtocolSubscription."""
     count, at, topics = int.from_bytes(metadata[2:6], "big", signed=True), 6, []
     for _ in range(max(0, count)):

@@ -7,7 +7,7 @@ import logging
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
-from pylogseg.server.committed import Committed, Offsets
+from pylogseg.server.committed import Committed, CommittedByTopic
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.groups import TOPIC, GroupRecords
 from pylogseg.values.internal.notes import Notes
@@ -29,14 +29,14 @@ def check_groups(disk: Disk) -> None:
         raise RequestError(f"group_offsets: {where}: there is no partition of {TOPIC} here")
 
 
-def group_offsets(disk: Disk) -> Offsets:
+def group_offsets(disk: Disk) -> CommittedByTopic:
     """Return the committed offsets of all groups on a disk; unreadable logs are reported as warnings."""
     notes = Notes()
     records = GroupRecords.read(disk, CutOff(), notes)
     for note in notes:
         _log.warning("%s", printable(note))
     newest: dict[tuple[str, str, int], int] = {}
-    offsets: Offsets = {}
+    offsets: CommittedByTopic = {}
     for _, row in records.rows(_TYPES):
         key = row["group"], row["topic"], row["partition"]
         if row["recordOffset"] >= newest.get(key, -1):

@@ -7,8 +7,9 @@ from typing import Any
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
 from pylogseg.format.messages.wire import NO_ID, Values
+from pylogseg.format.names import TopicPartition
 from pylogseg.server import acls
-from pylogseg.server.committed import Committed, Place
+from pylogseg.server.committed import Committed
 from pylogseg.server.consumer_groups import Beat, KnownTopic, check_subscription
 from pylogseg.server.groups import Join, check_sizes, size_of
 from pylogseg.server.service import Call
@@ -144,7 +145,7 @@ def commit(call: Call) -> Values:
         error = refused.code
         if error == codes.GROUP_ID_NOT_FOUND and call.version < _NEW_PROTOCOL:
             error = codes.ILLEGAL_GENERATION
-    topics, good, kept = [], dict[Place, Committed](), list[tuple[Place, dict[str, Any]]]()
+    topics, good, kept = [], dict[TopicPartition, Committed](), list[tuple[TopicPartition, dict[str, Any]]]()
     for topic in values["topics"]:
         target = call.topic(topic["name"], topic["topicId"] if call.version >= _BY_ID else NO_ID)
         missing = codes.UNKNOWN_TOPIC_ID if call.version >= _BY_ID else codes.UNKNOWN_TOPIC_OR_PARTITION

@@ -57,10 +57,10 @@ READING = {
         Api(API_VERSIONS, about.api_versions, last=4),
         Api(23, offsets.epoch_ends, (need_topics(acls.DESCRIBE, field="topic", enough=acls.CLUSTER_ACTION),),
             (Rows("topics", "topics", ("topic",)), Rows("partitions", "partitions", ("partition",)))),
-        Api(32, configs.describe, (Need(acls.DESCRIBE_CONFIGS, 0, "resourceName", "resources", "results"),),
+        Api(32, configs.describe_configs, (Need(acls.DESCRIBE_CONFIGS, 0, "resourceName", "resources", "results"),),
             (Rows("results", "resources", ("resourceType", "resourceName")),)),
         Api(35, about.log_dirs, need_cluster(acls.DESCRIBE), failure=about.fail_log_dirs, fails_first=True),
-        Api(60, about.cluster),  # whoever is in may see the brokers
+        Api(60, about.describe_cluster),  # whoever is in may see the brokers
         Api(61, about.producers, (need_topics(acls.READ),),
             (TOPIC_ROWS, Rows("partitions", "partitionIndexes", item="partitionIndex"))),
         Api(68, grouping.consumer_heartbeat, (READ_GROUP, Need(acls.DESCRIBE, TOPIC, "", "subscribedTopicNames"))),

@@ -12,7 +12,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.keywords import split_keywords
 from pylogseg.format.words import check_word
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.committed import CommittedOffsets, Offsets
+from pylogseg.server.committed import CommittedByTopic, CommittedOffsets
 from pylogseg.server.connection import Limits
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.handlers import READ_ONLY
@@ -123,7 +123,7 @@ def serve(
         raise
 
 
-def _offsets(catalog: Catalog, group_offsets: bool) -> Callable[[], Offsets]:
+def _offsets(catalog: Catalog, group_offsets: bool) -> Callable[[], CommittedByTopic]:
     if not group_offsets:
         return dict
     # It brings pyarrow along, which takes longer than all else here.

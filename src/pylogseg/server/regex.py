@@ -19,7 +19,7 @@ def check_pattern(pattern: str) -> None:
         raise RequestError(f"{pattern!r} is not a valid regular expression: {reason}") from None
 
 
-def matching(names: Collection[str], pattern: str) -> set[str]:
+def whole_matches(names: Collection[str], pattern: str) -> set[str]:
     """Return the names that match a valid expression as a whole."""
     ordered = sorted(names)
     matches = pc.match_substring_regex(pa.array(ordered, pa.string()), rf"\A(?:{pattern})\z")

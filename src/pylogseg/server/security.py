@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pylogseg.env.file_errors import storage_error
+from pylogseg.env.filesystem import Path
 from pylogseg.errors import RequestError
 from pylogseg.server.sasl import PLAIN, Users, parse_users
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     import ssl
 
 _log = logging.getLogger(__name__)
-
-Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ MOST_PARTITIONS = 100_000
 _IDLE_SECONDS = 120.0
 
 #: A topic, by its id or else by its name, and a partition.
-Key = tuple[bytes, str, int]
+SessionKey = tuple[bytes, str, int]
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class FetchSession:
     number: int
     uses_ids: bool
     epoch: int
-    wanted: OrderedDict[Key, Wanted]
+    wanted: OrderedDict[SessionKey, Wanted]
     used: float
     mutex: threading.Lock  #: Of all sessions.
 
@@ -100,7 +100,7 @@ class Round:
         return sent
 
 
-def _key(topic_id: bytes, topic: str, number: int) -> Key:
+def _key(topic_id: bytes, topic: str, number: int) -> SessionKey:
     return (topic_id, "", number) if topic_id != NO_ID else (topic_id, topic, number)
 
 
@@ -149,7 +149,7 @@ class FetchSessions:
                 return Round(error=codes.FETCH_SESSION_ID_NOT_FOUND)
             return Round(list(session.wanted.values()), session, True)
 
-    def _all(self, values: Values) -> Iterable[tuple[Key, Wanted]]:
+    def _all(self, values: Values) -> Iterable[tuple[SessionKey, Wanted]]:
         for topic in values["topics"]:
             name, topic_id = topic["topic"], topic["topicId"]
             for asked in topic["partitions"]:
@@ -179,7 +179,7 @@ class FetchSessions:
             for number in topic["partitions"]:
                 session.wanted.pop(_key(topic["topicId"], topic["topic"], number), None)
 
-    def _new(self, wanted: OrderedDict[Key, Wanted], uses_ids: bool) -> FetchSession | None:
+    def _new(self, wanted: OrderedDict[SessionKey, Wanted], uses_ids: bool) -> FetchSession | None:
         """Make a session; None if there is no room."""
         if self._partitions + len(wanted) > MOST_PARTITIONS:
             return None

@@ -90,7 +90,7 @@ class SparkExecutor:
         merge: Callable[[str, Iterator[R]], M],
         load: Workload,
     ) -> dict[str, M | _Failed]:
-        groups = shares(_sizes(items, load), self._cores)
+        groups = equal_groups(_sizes(items, load), self._cores)
         shipped = [pack_items([(i, keys[i], items[i]) for i in group]) for group in groups]
         schema = "key string, results binary"
 
@@ -134,7 +134,7 @@ class SparkExecutor:
     ) -> Iterator[bytes | R]:
         from pyspark import StorageLevel
 
-        groups = in_order(_sizes(items, load), self._cores)
+        groups = cut_in_order(_sizes(items, load), self._cores)
         shipped = [pack_items([items[i] for i in group]) for group in groups]
 
         def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -162,7 +162,7 @@ class SparkExecutor:
     def _run(self, function: Callable[[T, Advance], R], items: Sequence[T], load: Workload) -> list[R | _Failed]:
         if not items:
             return []
-        groups = shares(_sizes(items, load), self._cores)
+        groups = equal_groups(_sizes(items, load), self._cores)
         # A task unpacks only its own items: there may be a million in all.
         shipped = [pack_items([items[i] for i in group]) for group in groups]
 
@@ -276,7 +276,7 @@ def unpack_items(data: bytes) -> list[Any]:
     return items
 
 
-def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
+def equal_groups(sizes: Sequence[int], cores: int) -> list[list[int]]:
     """Put items, by number, into groups of about equal size: the largest first, each into the smallest group.
 
     >>> shares([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
@@ -293,7 +293,7 @@ def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
     return [sorted(group) for group in groups if group]
 
 
-def in_order(sizes: Sequence[int], cores: int) -> list[list[int]]:
+def cut_in_order(sizes: Sequence[int], cores: int) -> list[list[int]]:
     """Cut the sequence of items, by number, into groups of about equal size.
 
     >>> in_order([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)

@@ -14,12 +14,12 @@ from pylogseg.disk.disk import Disk
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.executor import Advance, Workload
 from pylogseg.errors import RequestError
-from pylogseg.inspect.verify.lacking import refuse, texts_of
+from pylogseg.inspect.verify.lacking import finding_texts, refuse
 from pylogseg.offline.restoring.tables import is_committed
 from pylogseg.reading.logs import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
-from pylogseg.tables.export.notes import lacking_of, state_of
+from pylogseg.tables.export.notes import noted_losses, read_state
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -57,10 +57,10 @@ def read_for_restore(
     """
     from pyspark.sql import functions as sql
 
-    lacking = lacking_of(path, storage_options=storage_options)
+    lacking = noted_losses(path, storage_options=storage_options)
     if not force:
         refuse(lacking)
-    for text in texts_of(lacking):
+    for text in finding_texts(lacking):
         _log.warning("missing: %s", text)
     rows = read_table(spark, path)
     has_column = "isTransactional" in rows.columns
@@ -107,7 +107,7 @@ def compare_with_table(
     right = read_table(spark, table)
     fields = tuple(name for name in _COMPARED if name in right.columns)
     # A table without the records of aborted transactions is compared with a log without them.
-    isolation_level = (state_of(table, storage_options) or {}).get("isolation_level", "read_uncommitted")
+    isolation_level = (read_state(table, storage_options) or {}).get("isolation_level", "read_uncommitted")
     how = {"isolationLevel": isolation_level, "storageOptions": dict(storage_options) if storage_options else None}
     left = read_segments(spark, path, [*_KEY, *fields], assign=assign(disk), **how)
     if not choice.is_all:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pylogseg.disk import columns
 from pylogseg.disk.columns import LISTED_SEGMENTS
+from pylogseg.env.filesystem import Path
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import spark_ddl
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
@@ -27,13 +28,12 @@ from pylogseg.spark.logs import find_logs
 from pylogseg.spark.moments import moment_of
 from pylogseg.spark.options import TO_LATEST, SourceOptions, as_text, parse, paths_of
 from pylogseg.spark.plan import plan
-from pylogseg.spark.schema import columns_of, spark_schema, typed_schema
+from pylogseg.spark.schema import selected_columns, spark_schema, typed_spark_schema
 from pylogseg.spark.task import on_loss, planned_logs, read_task
 from pylogseg.spark.typed import typed_source
 from pylogseg.spark.worker import freeze_modules
-from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
+from pylogseg.tables.batch_rows import BATCHES, range_rows, row_of_gap
 
-Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
 _Work = Callable[[Task], Iterator[pa.RecordBatch]]
 
@@ -125,8 +125,8 @@ def read_segments(
         options["schema"], schema = schema, None
     paths, parsed = read_options(path, options, columns)
     typed = typed_source(paths, parsed)
-    names = columns_of(parsed) if typed is None else tuple(typed.schema().names)
-    ours = spark_schema(names) if typed is None else typed_schema(typed.schema())
+    names = selected_columns(parsed) if typed is None else tuple(typed.schema().names)
+    ours = spark_schema(names) if typed is None else typed_spark_schema(typed.schema())
     gives = ours if schema is None else _compat.struct_of(schema)
     expected = [(field.name, field.dataType.simpleString()) for field in gives]
 
@@ -287,9 +287,9 @@ def _read_batches(
         if view is None:
             gap = removed_gap(segment, part.first_offset, part.end_offset)
             lost(part, gap)
-            yield of_gap(segment, gap)
+            yield row_of_gap(segment, gap)
             continue
         with view:
             span = part.first_offset, part.end_offset
-            pieces = of_range(segment, view, *span, BATCHES, crc=options.reading.check_crc, begins=begins, ends=ends)
+            pieces = range_rows(segment, view, *span, BATCHES, crc=options.reading.check_crc, begins=begins, ends=ends)
             yield from (rows for rows, _ in pieces)

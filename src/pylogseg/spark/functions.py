@@ -21,7 +21,7 @@ from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.arrow import functions as arrow_functions
 from pylogseg.reading.arrow.functions import RaiseOrNull
 from pylogseg.spark import _compat
-from pylogseg.spark.schema import typed_schema
+from pylogseg.spark.schema import typed_spark_schema
 from pylogseg.values.decoding import column_decoder, decoded_column
 from pylogseg.values.forms import for_spark
 
@@ -179,7 +179,7 @@ def from_schema(
             "pylogseg.values.decoding.decode_column in mapInArrow"
         )
     decoder = column_decoder(schema, registry, form=for_spark, **options)
-    returns = typed_schema(pa.schema([pa.field("value", decoder.type)]))["value"].dataType
+    returns = typed_spark_schema(pa.schema([pa.field("value", decoder.type)]))["value"].dataType
 
     def from_schema(values: pa.Array) -> pa.Array:
         return decoded_column(decoder, values, None, on_undecoded)

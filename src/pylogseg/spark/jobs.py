@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive, verify_archive
+from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive_at, verify_archive
 from pylogseg.archive.writing import ArchiveResult
 from pylogseg.disk.columns import EXPORTED, RESTORED, STATS
 from pylogseg.disk.listing import open_dir
@@ -26,10 +26,9 @@ from pylogseg.format.columns import TableColumn, to_row
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
 from pylogseg.inspect.search.patterns import Pattern, regular_expression
-from pylogseg.inspect.verify.disk import VerifySummary
-from pylogseg.inspect.verify.disk import verify as verify_disk
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
-from pylogseg.inspect.verify.lacking import texts_of
+from pylogseg.inspect.verify.lacking import finding_texts
 from pylogseg.lakehouse.audit_result import PartitionAudit
 from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.offline.comparing import Difference
@@ -118,7 +117,7 @@ def verify(
         check_word("read", read, get_args(ReadObjects))
     depth, chosen, executor = Level[level.upper()], take_choice(choice, how), take_executor(spark, how)
     findings: Iterator[Finding]
-    if isinstance(path, (str, os.PathLike)) and is_archive(os.fspath(path), how.get("storage_options")):
+    if isinstance(path, (str, os.PathLike)) and is_archive_at(os.fspath(path), how.get("storage_options")):
         summary = ArchiveSummary(depth)
         work: dict[str, Any] = {"read": read or "none", "choice": chosen, "executor": executor}
         findings = verify_archive(os.fspath(path), summary, **work, storage_options=how.get("storage_options"))
@@ -356,7 +355,7 @@ def restore_tier(spark: Any, path: str, target: str, *choice: Any, **how: Any) -
     executor, (topic, partition) = take_executor(spark, how), take_choice(choice, how).arguments
     where: dict[str, Any] = {"topic": topic, "partition": partition, "executor": executor}
     result = offline.restore(path, target, keep_going=True, **where, **how)
-    for note in [*result.notes, *texts_of(result.lacking)]:
+    for note in [*result.notes, *finding_texts(result.lacking)]:
         _log.warning("%s", note)
     return frame_partitions(spark, result, _RESULT)
 

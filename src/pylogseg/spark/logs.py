@@ -14,14 +14,14 @@ from pylogseg.disk.listing import open_dir
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.codec_error import with_option
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import FileKind, TopicPartition
 from pylogseg.reading import scan
 from pylogseg.reading.known_losses import NotedEnd, known_losses, noted_ends
 from pylogseg.reading.logs import LogFiles, check_once, logs_of
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Extent, is_all_damage
 from pylogseg.reading.seek import LogEnd, late_segments
-from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
+from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
 #: Topics that a pattern never matches, as in the Kafka source.
 _INTERNAL = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"])
@@ -186,7 +186,7 @@ class LogEnds:
 
     def _check_tail(self) -> None:
         """Check for damage after the last good batch, which is not in any range of the plan."""
-        check_tail(self._log, self._found_end, self._options)
+        raise_for_tail(self._log, self._found_end, self._options)
 
     def _at(self, timestamp_ms: int) -> int:
         """Return the first offset at or after a time, as a broker does, among those that a consumer would get.
@@ -222,7 +222,7 @@ class LogEnds:
         _log.warning("%s", message)
 
 
-def check_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
+def raise_for_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
     """Raise CorruptionError for damage that a reader of the whole log finds at the end.
 
     The end is after the last good batch or, with ``read_committed``, before the first one of an open transaction.

@@ -17,12 +17,12 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pylogseg.disk.tier.keys import KEYS_OPTION, KEYS_VARIABLE
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
+from pylogseg.format.names import TopicPartition
 from pylogseg.reading.arrow.sizes import BATCH_BYTES
 from pylogseg.reading.options import options_of
 from pylogseg.reading.state import Reading
 
 EARLIEST, LATEST = -2, -1
-TopicPartition = tuple[str, int]
 
 #: The most bytes of a log that a task reads, unless a single batch is larger.
 RANGE_BYTES = 128 << 20
@@ -307,7 +307,7 @@ def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
     return kept
 
 
-def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
+def parse_offsets_by_topic(text: str, name: str) -> dict[TopicPartition, int]:
     """Parse numbers by topic and partition, as in ``{"orders": {"0": 23, "1": -2}}``; errors name the option."""
     example = f'{name} must be JSON like {{"orders": {{"0": 23, "1": -2}}}}'
     try:
@@ -419,7 +419,7 @@ def _read_bound(values: _Values, end: Literal["starting", "ending"], default: in
         return Bound("time", values.read(f"{end}Timestamp", _moment, 0), {})
     by_time = f"{end}OffsetsByTimestamp"
     if by_time in values:
-        times: dict[TopicPartition, int] = values.read(by_time, lambda text: parse_offsets(text, by_time), {})
+        times: dict[TopicPartition, int] = values.read(by_time, lambda text: parse_offsets_by_topic(text, by_time), {})
         for (topic, number), time in times.items():
             if time < 0:
                 raise RequestError(f"{by_time}: {time} of {topic}-{number} is not a time in milliseconds since 1970")
@@ -431,7 +431,7 @@ def _read_bound(values: _Values, end: Literal["starting", "ending"], default: in
         word = words.get(text.strip().lower())
         if word is not None:
             return Bound("offset", word, {})
-        offsets = parse_offsets(text, name)
+        offsets = parse_offsets_by_topic(text, name)
         for (topic, number), offset in offsets.items():
             if offset < EARLIEST:
                 raise RequestError(f"{name}: {offset} of {topic}-{number} is neither an offset nor -1 or -2")

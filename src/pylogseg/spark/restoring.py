@@ -15,7 +15,7 @@ from pylogseg.offline.comparing_table import compare_partitions
 from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.spark.worker import task_name
-from pylogseg.spark.write_options import check_columns
+from pylogseg.spark.write_options import check_row_columns
 from pylogseg.transfer.contents import content_of
 from pylogseg.transfer.staging import Staging, WrittenPart, by_offsets, finish_commits, placed_at
 
@@ -40,7 +40,7 @@ def restore_rows(
 ) -> list[dict[str, Any]]:
     """Write the partitions of rows; return a row with the columns `RESTORED` for each."""
     rows = _with_partition(rows, options)
-    check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, options)
+    check_row_columns({field.name: field.dataType.simpleString() for field in rows.schema}, options)
     is_remote = "://" in options.root  # where a partition that exists is not compared
     if not (is_remote or dry_run) and os.path.isdir(options.root):
         finish_commits(options.root)  # a write that died after its commit began is finished first

@@ -45,7 +45,7 @@ _TYPES: dict[pa.DataType, DataType] = {
 }
 
 
-def columns_of(options: SourceOptions) -> tuple[str, ...]:
+def selected_columns(options: SourceOptions) -> tuple[str, ...]:
     """Return the columns that options select, in order."""
     selectable = (*RECORD_COLUMNS, *HEADERS, *METADATA_COLUMNS)
     if not options.columns:
@@ -86,7 +86,7 @@ def options_in(schema: StructType) -> dict[str, str]:
     return options
 
 
-def typed_schema(schema: pa.Schema) -> StructType:
+def typed_spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of typed columns; all are nullable."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -100,13 +100,13 @@ def columns_in(schema: StructType, typed: pa.Schema | None = None) -> tuple[str,
     """
     names = tuple(schema.fieldNames())
     if typed is None:
-        columns_of(SourceOptions(columns=names))
+        selected_columns(SourceOptions(columns=names))
         expected = spark_schema(names)
     else:
         odd = [name for name in names if name not in typed.names]
         if odd:
             raise RequestError(f"unknown columns {', '.join(odd)}; there are: {', '.join(typed.names)}")
-        expected = typed_schema(pa.schema([typed.field(name) for name in names]))
+        expected = typed_spark_schema(pa.schema([typed.field(name) for name in names]))
     for field, ours in zip(schema, expected, strict=True):
         if field.dataType != ours.dataType:
             raise RequestError(

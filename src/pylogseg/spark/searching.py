@@ -15,7 +15,7 @@ from pylogseg.reading.ranges import Task
 from pylogseg.spark import _compat
 from pylogseg.spark.frames import map_tasks, read_options
 from pylogseg.spark.plan import plan
-from pylogseg.spark.schema import columns_of, spark_schema
+from pylogseg.spark.schema import selected_columns, spark_schema
 from pylogseg.spark.task import chunks, even_out
 
 
@@ -24,7 +24,7 @@ def find_records(
 ) -> Any:
     """Return a DataFrame of the records that match; `columns` and `options` are those of `read_segments`."""
     paths, parsed = read_options(path, options, columns)
-    names = columns_of(parsed)
+    names = selected_columns(parsed)
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
         return even_out(_matches(chunks(task, parsed, ()), pattern, arrow.schema(names)), parsed)

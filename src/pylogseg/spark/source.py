@@ -20,7 +20,14 @@ from pylogseg.errors import RequestError
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.spark.options import SourceOptions, check_names, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
-from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, typed_schema, with_options
+from pylogseg.spark.schema import (
+    columns_in,
+    options_in,
+    selected_columns,
+    spark_schema,
+    typed_spark_schema,
+    with_options,
+)
 from pylogseg.spark.task import read_task
 from pylogseg.spark.typed import typed_source
 from pylogseg.spark.worker import freeze_modules, task_name
@@ -79,7 +86,7 @@ class PylogsegSource(DataSource):
         check_names(settings)
         options = parse(_of_both(settings))
         typed = typed_source(paths_of(settings), options) if options.decoding else None
-        schema = spark_schema(columns_of(options)) if typed is None else typed_schema(typed.schema())
+        schema = spark_schema(selected_columns(options)) if typed is None else typed_spark_schema(typed.schema())
         return schema if kept is None else with_options(schema, kept)
 
     def reader(self, schema: StructType) -> Any:
@@ -122,7 +129,7 @@ class PylogsegSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """Return a writer for one query: rows become partitions."""
-        from pylogseg.spark.write_options import check_columns, parse_write
+        from pylogseg.spark.write_options import check_row_columns, parse_write
 
         if not any(name.lower() == "path" for name in self.options):
             raise RequestError(
@@ -130,7 +137,7 @@ class PylogsegSource(DataSource):
                 "INSERT INTO a table is not possible: Spark does not pass the options of the table to a Python source"
             )
         options = parse_write(self.options)
-        check_columns({field.name: field.dataType.simpleString() for field in schema}, options)
+        check_row_columns({field.name: field.dataType.simpleString() for field in schema}, options)
         return PartitionsWriter(options, overwrite)
 
 

@@ -13,12 +13,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pylogseg.disk.disk import Partition
 from pylogseg.errors import RequestError
+from pylogseg.format.names import TopicPartition
 from pylogseg.reading.known_losses import known_losses, noted_ends
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Extent
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
-from pylogseg.spark.logs import LogEnds, check_named, check_tail, find_logs, latest_end
-from pylogseg.spark.options import SourceOptions, TopicPartition
+from pylogseg.spark.logs import LogEnds, check_named, find_logs, latest_end, raise_for_tail
+from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
 from pylogseg.spark.typed import with_new_schemas
@@ -26,7 +27,7 @@ from pylogseg.spark.worker import freeze_modules
 from pylogseg.values.decoding import TypedBatches
 
 #: ``{"orders": {"0": 23}}``: only the next offset to read, so that a checkpoint also fits the Kafka source.
-Offsets = dict[str, dict[str, int]]
+StreamOffsets = dict[str, dict[str, int]]
 
 #: The state of a log that was not looked at yet; that of one without a segment is None.
 _UNKNOWN = object()
@@ -57,7 +58,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached: dict[TopicPartition, int] | None = None
         self._last_batch = -math.inf
 
-    def initialOffset(self) -> Offsets:
+    def initialOffset(self) -> StreamOffsets:
         """Return the start of a query without a checkpoint."""
         logs = find_logs(self._paths, self._options)
         check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "starting")
@@ -71,7 +72,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return as_offsets(starts)
 
-    def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
+    def latestOffset(self, start: StreamOffsets | None = None, limit: Any = None) -> StreamOffsets:
         """Return the end of the next batch: the ends of the logs, reduced by the limits.
 
         Spark before 4.2 passes neither: the batch begins at the end of the last one, and the limit is of the options.
@@ -114,7 +115,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         noted = noted_ends(changed.values()) if self._options.include_active else {}
         for key, log in changed.items():
             end = latest_end(log, self._options)
-            check_tail(log, end, self._options)
+            raise_for_tail(log, end, self._options)
             losses = known_losses(
                 log.path, log.segments, log.log_start_offset, noted.get(log.path), end.offset, OPEN_END
             )
@@ -129,7 +130,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets)
         return ReadMinRows(self._options.min_offsets) if self._options.min_offsets else ReadAllAvailable()
 
-    def reportLatestOffset(self) -> Offsets | None:
+    def reportLatestOffset(self) -> StreamOffsets | None:
         """Return the ends of the logs, for the progress of the query."""
         return as_offsets({key: end for key, (_, end) in self._latest.items()}) if self._latest else None
 
@@ -138,7 +139,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logs = find_logs(self._paths, self._options)
         self._target = self._ends_of({(log.topic, log.partition): log for log in logs})
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+    def partitions(self, start: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:
         """Return the tasks of a batch; planned again, it has the same rows.
 
         With `failOnDataLoss`, records that are gone are a `RequestError` that names both offsets.
@@ -192,15 +193,15 @@ def _state_of(log: Partition) -> Any:
     return None if last is None else (last.path, last.size, last.modified_ms)
 
 
-def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:
+def as_offsets(found: Mapping[TopicPartition, int]) -> StreamOffsets:
     """Return offsets in the form of a checkpoint, sorted: Spark compares them as text."""
-    offsets: Offsets = {}
+    offsets: StreamOffsets = {}
     for topic, partition in sorted(found):
         offsets.setdefault(topic, {})[str(partition)] = found[topic, partition]
     return offsets
 
 
-def of_offsets(offsets: Offsets) -> dict[TopicPartition, int]:
+def of_offsets(offsets: StreamOffsets) -> dict[TopicPartition, int]:
     return {(topic, int(partition)): next for topic, of in offsets.items() for partition, next in of.items()}
 
 

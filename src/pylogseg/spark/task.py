@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from pylogseg.disk.tier.opening import file_system
+from pylogseg.disk.tier.opening import any_file_system
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
@@ -71,7 +71,7 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
 
     def place(part: Range) -> tuple[FileSystem, str]:
         if options.tier is None:
-            return file_system(part.path, options.storage_options, memory_map=options.memory_map)
+            return any_file_system(part.path, options.storage_options, memory_map=options.memory_map)
         from pylogseg.disk.tier.joined import joined_files
 
         files = joined_files(options.tier, part.path, options.storage_options, memory_map=options.memory_map)

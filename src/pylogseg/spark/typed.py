@@ -10,7 +10,7 @@ from pylogseg.reading.partition import Chunk
 from pylogseg.spark.logs import find_logs
 from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import plan
-from pylogseg.spark.schema import columns_of
+from pylogseg.spark.schema import selected_columns
 from pylogseg.spark.task import chunks
 from pylogseg.values.decoding import Decoding, TypedBatches, schemas_disk, typed_batches
 from pylogseg.values.forms import for_spark
@@ -46,7 +46,7 @@ def typed_source(paths: Sequence[str], options: SourceOptions) -> TypedBatches |
 
     disk = open_dir(paths, storage_options=options.storage_options)
     topics = sorted({log.topic for log in find_logs(paths, options)})
-    return typed_batches(decoding, disk, topics, columns_of(options), first_task)
+    return typed_batches(decoding, disk, topics, selected_columns(options), first_task)
 
 
 def _schemas(paths: Sequence[str], options: SourceOptions) -> Schemas:

@@ -34,7 +34,7 @@ def parse_write(given: Mapping[str, Any], *, takes_urls: bool = False) -> WriteO
     return WriteOptions(_root(texts.get("path", ""), takes_urls), topic, partitions, RestoreOptions(**restored))
 
 
-def check_columns(names: Mapping[str, str], options: WriteOptions) -> None:
+def check_row_columns(names: Mapping[str, str], options: WriteOptions) -> None:
     """Check the columns of the rows, by Spark's names of types (``bigint``), before anything is written."""
     for name, kinds in COLUMNS.items():
         if name in names and names[name] not in kinds:

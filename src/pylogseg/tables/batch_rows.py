@@ -17,7 +17,7 @@ from pylogseg.reading.arrow.columns import arrow_schema
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.positions import position_of_offset
-from pylogseg.tables.rows import record_batch, unheld
+from pylogseg.tables.rows import batch_of_rows, unheld
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import walk
 
@@ -26,7 +26,7 @@ _CODECS = pa.array([*CODEC_NAMES, None, None, None])
 BATCHES = arrow_schema(columns.BATCHES)
 
 
-def of_range(
+def range_rows(
     segment: Segment,
     view: FileView,
     first_offset: int,
@@ -55,7 +55,7 @@ def of_range(
     for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc):
         if isinstance(item, Gap):
             if _is_in(item, first_offset, end_offset, begins, ends):
-                yield of_gap(segment, item, wanted), item
+                yield row_of_gap(segment, item, wanted), item
             continue
         last = item.batches.last_offset
         rows = item.batches[(last >= first_offset) & (last < end_offset)]
@@ -93,10 +93,10 @@ def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) 
         "isTransactional": rows.is_transactional,
         "isControl": rows.is_control,
     }
-    return record_batch(wanted, len(rows), _where(segment), values)
+    return batch_of_rows(wanted, len(rows), _where(segment), values)
 
 
-def of_gap(segment: Segment, gap: Gap, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
+def row_of_gap(segment: Segment, gap: Gap, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
     """Return the row of a stretch of bytes that is no good batch."""
     same = {
         "position": gap.position,
@@ -104,7 +104,7 @@ def of_gap(segment: Segment, gap: Gap, wanted: pa.Schema = BATCHES) -> pa.Record
         "baseOffset": gap.first_offset,
         "problem": f"{gap.kind.value}: {gap.reason}",
     }
-    return record_batch(wanted, 1, {**_where(segment), **same}, {})
+    return batch_of_rows(wanted, 1, {**_where(segment), **same}, {})
 
 
 def _where(segment: Segment) -> dict[str, Any]:

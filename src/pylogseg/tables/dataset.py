@@ -12,7 +12,16 @@ import pyarrow.dataset as pads
 from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError
 from pylogseg.reading.filters import ColumnChoice, Projection
-from pylogseg.reading.scan import ALONE_BYTES, FRAGMENT_BYTES, TASK_BYTES, Planned, Table, plan_scan, scan, warn_at_end
+from pylogseg.reading.scan import (
+    ALONE_BYTES,
+    FRAGMENT_BYTES,
+    TASK_BYTES,
+    Planned,
+    Table,
+    plan_scan,
+    scan_rows,
+    warn_at_end,
+)
 
 
 class TableScanner(pads.Scanner):
@@ -37,7 +46,9 @@ class TableScanner(pads.Scanner):
         return self._rows(self._jobs)
 
     def _rows(self, jobs: int) -> Iterator[pa.RecordBatch]:
-        return warn_at_end(scan(self._table, self._tasks, self._projection, self._batch_rows, jobs), self._table.gaps)
+        return warn_at_end(
+            scan_rows(self._table, self._tasks, self._projection, self._batch_rows, jobs), self._table.gaps
+        )
 
     def scan_batches(self) -> Iterator[Any]:
         """Refuse: rows do not say which fragment they come from.

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.listing import as_disk
+from pylogseg.env.filesystem import Path
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.scan import Table
 from pylogseg.tables.dataset import TableDataset
-from pylogseg.tables.reader import Path, ReadKeywords, Source, read
+from pylogseg.tables.reader import ReadKeywords, Source, read
 from pylogseg.tables.short_forms import with_decoding
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def dataset(
     return TableDataset(_other_table(of, as_disk(path).select(topic), partition))
 
 
-def open_table(
+def open_disk_table(
     disk: Disk,
     of: str = "records",
     partition: int | Sequence[int] | None = None,
@@ -138,7 +139,7 @@ def openers(
 ) -> dict[str, Opener]:
     """Return a function for each table of a disk that opens it; `options` are those of reading records.
 
-    `of_topic` opens the table of a topic in the place of `open_table`, where keys or values are decoded.
+    `of_topic` opens the table of a topic in the place of `open_disk_table`, where keys or values are decoded.
     """
     there = tuple(p for p in disk.partitions if partition is None or p.partition in partition)
     chosen = disk.select(partition=partition)
@@ -147,15 +148,15 @@ def openers(
     for name in _OF_DISK:
         # Partitions are listed that are not read, such as strays.
         of = Disk((), there, is_named=True) if name == "partitions" else read
-        openers_by_name[name] = functools.partial(open_table, of, name, **(options if name == "records" else {}))
+        openers_by_name[name] = functools.partial(open_disk_table, of, name, **(options if name == "records" else {}))
     topics = {topic.lower() for topic in _topics_of(read)}
     for name in state_tables(disk):
         # A topic of that name has its own.
-        openers_by_name[f"cluster_{name}" if name in topics else name] = functools.partial(open_table, disk, name)
+        openers_by_name[f"cluster_{name}" if name in topics else name] = functools.partial(open_disk_table, disk, name)
     nameless = {*without_table(read)}
     for topic, its in _by_topic(read).items():
         if topic not in nameless:
-            open_it = open_table if of_topic is None else functools.partial(of_topic, topic)
+            open_it = open_disk_table if of_topic is None else functools.partial(of_topic, topic)
             openers_by_name[topic] = functools.partial(open_it, its, **options)
     return openers_by_name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -12,6 +11,7 @@ from pylogseg.disk.choice import PartitionChoice, whole_number
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.listing import as_disk
 from pylogseg.env.executor import job_count
+from pylogseg.env.filesystem import Path
 from pylogseg.errors import RequestError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS, check_columns
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pylogseg.values.forms import Form
     from pylogseg.values.schemas.store import Schemas
 
-Path = str | os.PathLike[str]
 #: What `read` takes as its source.
 Source = Path | Sequence[Path] | Disk | Partition | Sequence[Partition]
 

@@ -16,7 +16,7 @@ from pylogseg.walker.gaps import Gap, GapKind
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
-def record_batch(wanted: pa.Schema, count: int, same: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:
+def batch_of_rows(wanted: pa.Schema, count: int, same: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:
     """Return rows of the wanted columns, by name: values that all rows have, and arrays or lists; others are null."""
     if not len(wanted):  # a batch knows its number of rows only by a column
         return pa.RecordBatch.from_arrays([pa.nulls(count)], ["none"]).select([])

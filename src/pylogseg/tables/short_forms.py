@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pylogseg.env.filesystem import Path
 from pylogseg.errors import RequestError
 from pylogseg.reading.selection import Moment
-from pylogseg.tables.reader import Path, Reader, ReadKeywords, Source, read
+from pylogseg.tables.reader import Reader, ReadKeywords, Source, read
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

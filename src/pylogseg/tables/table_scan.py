@@ -32,8 +32,8 @@ from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Range, UncutRange
 from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import largest_timestamp
-from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
-from pylogseg.tables.rows import TIMESTAMP, chosen, record_batch, unheld
+from pylogseg.tables.batch_rows import BATCHES, range_rows, row_of_gap
+from pylogseg.tables.rows import TIMESTAMP, batch_of_rows, chosen, unheld
 from pylogseg.walker.gaps import Gap, add_gaps, kind_of
 
 INDEXES = arrow_schema(disk_columns.INDEXES)
@@ -160,10 +160,10 @@ class TableScan:
         opened = open_or_gap(segment, first, segment.next_base)
         if isinstance(opened, Gap):
             self._add(opened)
-            yield of_gap(segment, opened, wanted)
+            yield row_of_gap(segment, opened, wanted)
             return
         with opened as view:
-            for rows, gap in of_range(segment, view, first, end, wanted, crc=False):
+            for rows, gap in range_rows(segment, view, first, end, wanted, crc=False):
                 if gap is not None:
                     self._add(gap)
                 yield rows
@@ -178,7 +178,7 @@ class TableScan:
         except StorageError as error:
             self._add(unreadable_gap(segment, error, segment.base_offset, segment.next_base))
             same = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
-            yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {})
+            yield batch_of_rows(wanted, 1, {**same, "problem": readable(str(error))}, {})
 
     def _report_unlisted(self, partition: Partition, wanted: pa.Schema) -> pa.RecordBatch:
         """Return the row of a partition whose segments cannot be listed."""
@@ -192,7 +192,7 @@ class TableScan:
             "error": readable(str(error)),
             "problem": readable(str(error)),
         }
-        return record_batch(wanted, 1, same, {})
+        return batch_of_rows(wanted, 1, same, {})
 
     def _add(self, gap: Gap) -> None:
         with self._lock:
@@ -293,7 +293,7 @@ def _make_rows(
         for name in times
         if (gap := unheld(wanted, name, [row[name]], item.path, [first])) is not None
     ]
-    return record_batch(wanted, len(rows), {}, values), far
+    return batch_of_rows(wanted, len(rows), {}, values), far
 
 
 def _text(value: Any) -> Any:
@@ -317,16 +317,16 @@ def _read_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[tuple[pa.Reco
                 continue
             values, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
         except CorruptionError as error:
-            yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {}), None
+            yield batch_of_rows(wanted, 1, {**same, "problem": readable(str(error))}, {}), None
             continue
         count = len(values["offset"] if "offset" in values else values["lastOffset"])
         if count:
             times = values.get("timestamp", np.empty(0, np.int64))
             far = unheld(wanted, "timestamp", times, segment.companions[kind], values.get("offset"))
-            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **values}), far
+            yield batch_of_rows(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **values}), far
         if odd_bytes:
             yield (
-                record_batch(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {}),
+                batch_of_rows(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {}),
                 None,
             )
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 ROOT = 0
 
-Kind = Literal["new_file", "new_folder", "write", "size", "sync", "names", "sync_folder", "mark"]
+OperationKind = Literal["new_file", "new_folder", "write", "size", "sync", "names", "sync_folder", "mark"]
 
 
 class NameChange(NamedTuple):
@@ -38,7 +38,7 @@ class Operation(NamedTuple):
         No change on the disk; the workload added the note `label` here.
     """
 
-    kind: Kind
+    kind: OperationKind
     node: int = ROOT
     position: int = 0
     data: bytes = b""

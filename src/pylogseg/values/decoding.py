@@ -23,7 +23,7 @@ from pylogseg.reading.arrow.columns import record_batches, schema
 from pylogseg.reading.arrow.functions import RaiseOrNull, bad_value
 from pylogseg.reading.partition import Chunk
 from pylogseg.values.forms import Form, cut_rows, in_form, with_type
-from pylogseg.values.internal.message_arrays import spans
+from pylogseg.values.internal.message_arrays import binary_spans
 from pylogseg.values.internal.own_topics import JsonColumn, MessageColumn, is_own, own_columns
 from pylogseg.values.schemas.avro_program import RECURSION
 from pylogseg.values.schemas.avro_schema import fingerprint
@@ -186,7 +186,7 @@ class Decoder:
 
     def decode_exactly(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
         """Decode as `decode` does, to an array of the schema's own type."""
-        place, size, source = spans(column)
+        place, size, source = binary_spans(column)
         by_header = _by_header(headers, self.which) if headers is not None else {}
         framed, failed = inflate(remove_frames(place, size, (source,), self._decoding.frame, by_header))
         with self._lock:  # threads decode at the same time; which schemas there are is found out by one
@@ -486,7 +486,7 @@ def first_message(
     """Return the message that the first record with a known schema is."""
     engine = ProtobufEngine(schemas, reader, decoding.recursion, None, lambda _: -_typed.UNKNOWN)
     for batch in peek(which):
-        place, size, source = spans(batch.column(which))
+        place, size, source = binary_spans(batch.column(which))
         by_header = _by_header(batch.column("headers"), which)
         framed = remove_frames(place, size, (source,), decoding.frame, by_header)
         for row in np.flatnonzero(framed.name >= 0).tolist():
@@ -527,7 +527,7 @@ def reader_schema(
     if versions:
         return versions.pop()
     for batch in peek(which):
-        place, size, source = spans(batch.column(which))
+        place, size, source = binary_spans(batch.column(which))
         by_header = _by_header(batch.column("headers"), which)
         for named in remove_frames(place, size, (source,), decoding.frame, by_header).names:
             if named.kind == "id":

@@ -24,9 +24,9 @@ from pylogseg.values.schemas.store import Schemas
 from pylogseg.values.typed import ArrowColumn
 from pylogseg.values.typed_json import JsonEngine
 
-Entries = npt.NDArray[np.int32]
+EntryNumbers = npt.NDArray[np.int32]
 #: The array, status and position of each value, and what more is known of one that is bad, by row.
-Decoded = tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32], dict[int, str]]
+DecodedArray = tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32], dict[int, str]]
 #: Indexes of a message have at most so many bytes.
 _INDEX_BYTES = 128
 #: The tag of the field of Apicurio's message in front of a value, and the longest name of a length of one byte.
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
     def add(self, writer: Schema, named: Named) -> int: ...
     def prepare(self) -> Any: ...
-    def decode(self, framed: Framed, entry: Entries, prepared: Any) -> Decoded: ...
+    def decode(self, framed: Framed, entry: EntryNumbers, prepared: Any) -> DecodedArray: ...
 
 
 def engine_of(
@@ -97,7 +97,7 @@ class AvroEngine:
         """The schemas of writers that `decode` needs and that have been read so far."""
         return self._program.arrays()
 
-    def decode(self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any) -> Decoded:
+    def decode(self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any) -> DecodedArray:
         """Return the array, and status and position of each value."""
         for number, named in enumerate(framed.names):
             if named in self._in_json:
@@ -106,8 +106,8 @@ class AvroEngine:
         return self._column.array(values.nodes), values.status, values.position, _reasons(values)
 
     def _from_json(
-        self, framed: Framed, rows: npt.NDArray[np.intp], named: Named, entry: Entries
-    ) -> tuple[Framed, Entries]:
+        self, framed: Framed, rows: npt.NDArray[np.intp], named: Named, entry: EntryNumbers
+    ) -> tuple[Framed, EntryNumbers]:
         """Values in Avro's JSON encoding in the binary one, one by one: they come from few systems."""
         place, size, encoded = framed.place.copy(), framed.size.copy(), bytearray()
         for row in rows.tolist():
@@ -158,7 +158,7 @@ class ProtobufEngine:
         """The schemas of writers that `decode` needs and that have been read so far."""
         return list(self._writers)
 
-    def decode(self, framed: Framed, entry: Entries, prepared: list[tuple[ProtoFile, Named]]) -> Decoded:
+    def decode(self, framed: Framed, entry: EntryNumbers, prepared: list[tuple[ProtoFile, Named]]) -> DecodedArray:
         """Return the array, and status and position of each value."""
         place, size = framed.place.copy(), framed.size.copy()
         entry = entry.copy()
@@ -183,7 +183,7 @@ class ProtobufEngine:
 
     def _take_refs(
         self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],
-        size: npt.NDArray[np.int32], entry: Entries,
+        size: npt.NDArray[np.int32], entry: EntryNumbers,
     ) -> npt.NDArray[np.intp]:  # fmt: skip
         """Read Apicurio's name of the message in front of each value; returns the rows without one."""
         head = _first_bytes(framed, rows, 3)
@@ -204,7 +204,7 @@ class ProtobufEngine:
 
     def _take_indexes(
         self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],
-        size: npt.NDArray[np.int32], entry: Entries,
+        size: npt.NDArray[np.int32], entry: EntryNumbers,
     ) -> None:  # fmt: skip
         """Read which message each value is, and go on behind that."""
         code, skip = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)

@@ -75,7 +75,7 @@ def spans_of(rows: BatchTable) -> list[Span]:
     ]
 
 
-def judge(rows: BatchTable, expected: int, limit: int | None = None) -> Judged:
+def judge_base_offsets(rows: BatchTable, expected: int, limit: int | None = None) -> Judged:
     """Judge the base offsets of batches that follow each other, from an expected one on.
 
     `limit` is the base offset behind them, if there is one.

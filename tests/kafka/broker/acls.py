@@ -200,7 +200,7 @@ def answers(server: str) -> dict[tuple[str, int, int, int], Counter[str]]:
 def decoded(key: int, version: int, frame: bytes) -> dict[str, Any]:
     """Return an answer."""
     of = wire.response_of(key)
-    values, _ = wire.decode(of, version, frame, 5 if of.flexible.has(version) else 4)
+    values, _ = wire.decode_body(of, version, frame, 5 if of.flexible.has(version) else 4)
     return values
 
 

@@ -42,7 +42,7 @@ import pylogseg
 from pylogseg import offline
 from pylogseg.errors import IncompleteError
 from pylogseg.format.batches import scan
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Level
 
 #: A disk whose broker was there so long after its copy was made is known to be older: twelve, and some more.
@@ -446,7 +446,7 @@ class Judge:
 
     def opened(self, into: Path, results_have_gaps: bool) -> None:
         """`verify` finds nothing but what is missing."""
-        bad = [each for each in verify(pylogseg.open_dir(into), VerifySummary(Level.INDEXES)) if each.is_damage]
+        bad = [each for each in verify_disk(pylogseg.open_dir(into), VerifySummary(Level.INDEXES)) if each.is_damage]
         if bad and not results_have_gaps:
             self.wrong += [f"verify: {each}" for each in bad[:5]]
 

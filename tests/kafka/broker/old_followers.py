@@ -33,7 +33,7 @@ import pylogseg
 from pylogseg.disk.listing import open_dir
 from pylogseg.errors import CorruptionError
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.inspect.verify.segment import verify_segment
 
@@ -210,7 +210,7 @@ class Cluster:
 
 def damage(path: Path) -> list[Finding]:
     """Return what `verify` finds damaged."""
-    return [finding for finding in verify(open_dir(path), VerifySummary(Level.INDEXES)) if finding.is_damage]
+    return [finding for finding in verify_disk(open_dir(path), VerifySummary(Level.INDEXES)) if finding.is_damage]
 
 
 def by_append(path: Path) -> int:

@@ -45,7 +45,7 @@ from pylogseg.disk.lineage.parts import LeftKind
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind
-from pylogseg.inspect.verify.disk import VerifySummary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
 
 HERE = Path(__file__).resolve().parent
@@ -258,7 +258,7 @@ class Judge:
         """The findings about the topics."""
         parts = [part for part in disk.partitions if part.topic in TOPICS and not part.state]
         summary, choice = VerifySummary(Level.INDEXES), PartitionChoice.of([*TOPICS])
-        return list(verify(disk, summary, partitions=parts, choice=choice, remote_metadata=self._metadata()))
+        return list(verify_disk(disk, summary, partitions=parts, choice=choice, remote_metadata=self._metadata()))
 
     def _metadata(self) -> pylogseg.Disk:
         return pylogseg.open_dir(data_of(self.cluster.brokers[0]))

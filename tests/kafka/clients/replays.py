@@ -96,7 +96,7 @@ def groups(request: bytes, keys: tuple[int, ...]) -> set[str]:
     of = wire.request_of(header.key)
     if header.key not in keys or of is None or header.end < 0:
         return set()
-    values, _ = wire.decode(of, header.version, request, header.end)
+    values, _ = wire.decode_body(of, header.version, request, header.end)
     return {one["groupId"] for one in (values, *values.get("groups", ())) if one.get("groupId")}
 
 
@@ -222,7 +222,7 @@ def again(each: Recorded, learned: dict[tuple[str, Any], Any], suffix: str) -> b
     of = wire.request_of(each.key)
     if header.end < 0 or of is None:  # a version that nobody has: to be refused
         return _INT32.pack(len(each.request)) + each.request
-    values, end = wire.decode(of, each.version, each.request, header.end)
+    values, end = wire.decode_body(of, each.version, each.request, header.end)
     if each.key == 1:
         values["maxWaitMs"] = min(values["maxWaitMs"], WAIT_MS)
     values = put(values, learned, suffix)

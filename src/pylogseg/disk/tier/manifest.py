@@ -99,7 +99,7 @@ class VariableChunks:
         return int(self.ends[chunk - 1]) if chunk else 0, int(self.ends[chunk])
 
 
-def whole(at: str, fields: dict[str, Any], name: str, most: int = _INT32, least: int = 0) -> int:
+def bounded_number(at: str, fields: dict[str, Any], name: str, most: int = _INT32, least: int = 0) -> int:
     """Return a number of a JSON object; CorruptionError if it is not there, or not within its bounds."""
     value = fields.get(name)
     if type(value) is not int or not least <= value <= most:
@@ -111,15 +111,18 @@ def parse_chunks(fields: Any, at: str) -> Chunks:
     """Return the chunk index of a manifest; CorruptionError if it contradicts itself. `at` names the manifest."""
     if not isinstance(fields, dict):
         raise CorruptionError(at, 0, "chunkIndex is not a JSON object")
-    size, file_size = whole(at, fields, "originalChunkSize", least=1), whole(at, fields, "originalFileSize")
+    size, file_size = (
+        bounded_number(at, fields, "originalChunkSize", least=1),
+        bounded_number(at, fields, "originalFileSize"),
+    )
     if min(size, file_size) > CHUNK_LIMIT_BYTES:
         raise CorruptionError(at, 0, f"chunks of {size} bytes, and at most {CHUNK_LIMIT_BYTES} are read into memory")
     if size < _SMALL_BYTES and file_size > size * _MOST_SMALL:
         raise CorruptionError(at, 0, f"{file_size} bytes in chunks of {size}: of so small ones {_MOST_SMALL} are read")
     kind = fields.get("type")
     if kind == "fixed":
-        stored = whole(at, fields, "transformedChunkSize", least=1)
-        return FixedChunks(size, file_size, stored, whole(at, fields, "finalTransformedChunkSize"))
+        stored = bounded_number(at, fields, "transformedChunkSize", least=1)
+        return FixedChunks(size, file_size, stored, bounded_number(at, fields, "finalTransformedChunkSize"))
     if kind != "variable":
         raise CorruptionError(at, 0, f"a chunk index of type {show_value(kind)}: only fixed and variable are known")
     sizes = _sizes(fields.get("transformedChunks"), at)
@@ -354,7 +357,7 @@ def _indexes(fields: dict[str, Any], at: str) -> dict[FileKind, tuple[int, int]]
     for name, kind in INDEXES.items():
         if fields.get(name) is not None:
             place = _object(fields[name], f"segmentIndexes.{name}", at)
-            places[kind] = whole(at, place, "position"), whole(at, place, "size")
+            places[kind] = bounded_number(at, place, "position"), bounded_number(at, place, "size")
     if FileKind.LEADER_EPOCHS not in places or FileKind.OFFSET_INDEX not in places:
         raise CorruptionError(at, 0, "segmentIndexes has no offset index, or no leader epochs")
     return places
@@ -396,17 +399,17 @@ def _segment(fields: dict[str, Any], at: str) -> UploadedSegment:
         parse_uuid(segment_id)
     except RequestError as error:
         raise CorruptionError(at, 0, str(error)) from None
-    start = whole(at, fields, "startOffset", _INT64)
+    start = bounded_number(at, fields, "startOffset", _INT64)
     return UploadedSegment(
         topic,
-        whole(at, name, "partition"),
+        bounded_number(at, name, "partition"),
         topic_id,
         segment_id,
         start,
-        whole(at, fields, "endOffset", _INT64 - 1, start),
-        whole(at, fields, "maxTimestampMs", _INT64, -1),
-        whole(at, fields, "brokerId", least=-1),
-        whole(at, fields, "eventTimestampMs", _INT64, -1),
+        bounded_number(at, fields, "endOffset", _INT64 - 1, start),
+        bounded_number(at, fields, "maxTimestampMs", _INT64, -1),
+        bounded_number(at, fields, "brokerId", least=-1),
+        bounded_number(at, fields, "eventTimestampMs", _INT64, -1),
         _epochs(_object(fields.get("segmentLeaderEpochs"), "segmentLeaderEpochs", at), at),
     )
 
@@ -416,5 +419,5 @@ def _epochs(fields: dict[str, Any], at: str) -> tuple[tuple[int, int], ...]:
     for epoch in fields:
         if not epoch.isascii() or not epoch.isdecimal() or len(epoch) > 10:
             raise CorruptionError(at, 0, f"{epoch[:20]!r} is not a leader epoch")
-        epochs.append((int(epoch), whole(at, fields, epoch, _INT64)))
+        epochs.append((int(epoch), bounded_number(at, fields, epoch, _INT64)))
     return tuple(sorted(epochs))

@@ -29,7 +29,7 @@ def check_layout(text: str) -> None:
         raise RequestError(f"{text}: no tier has the layout {layout!r}; there are {layouts}")
 
 
-def file_system(
+def any_file_system(
     path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, memory_map: bool = False
 ) -> tuple[FileSystem, str]:
     """Return the file system of a path or URL (also of a tier's URL), and the path in it.

@@ -294,7 +294,10 @@ class Point:
                 "notes": self.notes,
                 "faults": self.faults,
                 "partitions": [
-                    {**partition_fields(partition), "segments": list(map(segment_fields, partition.segments))}
+                    {
+                        **archived_partition_fields(partition),
+                        "segments": list(map(archived_segment_fields, partition.segments)),
+                    }
                     for partition in self.partitions
                 ],
             },
@@ -319,7 +322,7 @@ def disk_fields(disk: SeenDisk) -> dict[str, Any]:
     }
 
 
-def partition_fields(partition: ArchivedPartition) -> dict[str, Any]:
+def archived_partition_fields(partition: ArchivedPartition) -> dict[str, Any]:
     """Return a partition as JSON has it, without its segments."""
     return {
         "topic": partition.topic,
@@ -336,5 +339,5 @@ def partition_fields(partition: ArchivedPartition) -> dict[str, Any]:
     }
 
 
-def segment_fields(segment: ArchivedSegment) -> list[Any]:
+def archived_segment_fields(segment: ArchivedSegment) -> list[Any]:
     return [segment.base_offset, segment.end_offset, segment.size, segment.segment_id, *sum(segment.objects, ())]

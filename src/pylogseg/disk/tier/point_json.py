@@ -46,7 +46,7 @@ def parse_point(data: bytes, at: str) -> Point:
 def point_of(fields: JsonFields) -> Point:
     """Return the point that members are, with the partitions and all else that is in lists."""
     disks = disks_of(fields)
-    partitions = tuple(partition_of(partition, len(disks)) for partition in fields.objects("partitions"))
+    partitions = tuple(parse_partition(partition, len(disks)) for partition in fields.objects("partitions"))
     order = [(partition.topic, partition.topic_id, partition.partition) for partition in partitions]
     for before, after in pairwise(order):
         if before >= after:
@@ -123,7 +123,7 @@ def _settings(fields: JsonFields) -> dict[str, dict[str, str]]:
     return topics
 
 
-def partition_of(fields: JsonFields, disks: int) -> ArchivedPartition:
+def parse_partition(fields: JsonFields, disks: int) -> ArchivedPartition:
     """Return a partition of a point that has so many disks."""
     start = fields.number("start")
     end = fields.number("end", least=start)

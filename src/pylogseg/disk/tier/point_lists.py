@@ -22,12 +22,12 @@ from pylogseg.disk.tier.point import (
     ArchivedPartition,
     Point,
     PointHead,
+    archived_partition_fields,
+    archived_segment_fields,
     disk_fields,
-    partition_fields,
     seal,
-    segment_fields,
 )
-from pylogseg.disk.tier.point_json import INT32, POINT_ID, check_seal, disks_of, partition_of, point_of, segment_of
+from pylogseg.disk.tier.point_json import INT32, POINT_ID, check_seal, disks_of, parse_partition, point_of, segment_of
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format import bounded_json
 from pylogseg.format.moments import iso_text
@@ -83,8 +83,8 @@ def _lines(point: Point) -> Iterator[_Line]:
     """Yield the lines of a point: segments stand before the partition that they belong to."""
     for partition in point.partitions:
         part_of = _line({_PART_OF: [partition.topic, partition.topic_id, partition.partition]})
-        yield from ((_line(segment_fields(segment)), part_of) for segment in partition.segments)
-        yield _line(partition_fields(partition)), None
+        yield from ((_line(archived_segment_fields(segment)), part_of) for segment in partition.segments)
+        yield _line(archived_partition_fields(partition)), None
     yield from ((_line({_SETTINGS: [topic_id, own]}), None) for topic_id, own in point.settings.items())
     yield from ((_line({_NOT_SEEN: missing}), None) for missing in point.not_seen or ())
     yield from ((_line({_ABOVE_END: commit}), None) for commit in point.above_end)
@@ -270,7 +270,7 @@ def partitions_in(data: bytes, at: str) -> Iterator[ArchivedPartition]:
         fields = JsonFields(row, at, "a list")
         if "topic" in row:
             fields.value["segments"] = segments
-            yield partition_of(fields, INT32)
+            yield parse_partition(fields, INT32)
             segments = []
         elif _PART_OF in row:
             of = fields.array(_PART_OF)

@@ -26,11 +26,11 @@ from pylogseg.format.uuids import format_uuid, parse_uuid
 #: In the dictionary of a struct: tagged fields that the table does not know, tag to bytes.
 UNKNOWN_TAGS = "unknownTags"
 
-Data = bytes | memoryview
+ByteView = bytes | memoryview
 #: What is called with the number of items of each list, before they are made.
 Spend = Callable[[int], None]
-Read = Callable[[Data, int, Spend], tuple[Any, int]]
-Write = Callable[[Any, list[Any]], None]
+FieldReader = Callable[[ByteView, int, Spend], tuple[Any, int]]
+FieldWriter = Callable[[Any, list[Any]], None]
 
 _CODES = {
     "bool": "?",
@@ -200,12 +200,12 @@ class MessagePlan:
         self._codes = _CODES if policy.ids_are_text else {**_CODES, "uuid": "16s"}
 
     @functools.cached_property
-    def read(self) -> Read:
+    def read(self) -> FieldReader:
         """Decodes a message; also says where it ends. ValueError for malformed bytes."""
         return self._struct_reader(self._fields)
 
     @functools.cached_property
-    def write(self) -> Write:
+    def write(self) -> FieldWriter:
         """Adds the bytes of a message to a list; RequestError for values that do not fit.
 
         Where records go, anything that has a `size` may stand: its length is written, and the object itself is added.
@@ -233,7 +233,7 @@ class MessagePlan:
 
     # ---- decode ----
 
-    def _struct_reader(self, fields: tuple[MessageField, ...]) -> Read:
+    def _struct_reader(self, fields: tuple[MessageField, ...]) -> FieldReader:
         runs: dict[int, list[MessageField]] = {}
         names: dict[str, Any] = {"faults": (struct.error, ValueError), "malformed": _explain_malformed, "runs": runs}
         # Lists and dictionaries of a default are made by each call: who gets them may change them.
@@ -254,14 +254,14 @@ class MessagePlan:
             names["read_tags"] = self._tags_reader(fields)
             lines += ["if at < len(data) and data[at] == 0: return values, at + 1"]
             lines += ["at = read_tags(data, at, spend, values)"]
-        reader: Read = _function("read(data, at, spend)", [*lines, "return values, at"], names)
+        reader: FieldReader = _function("read(data, at, spend)", [*lines, "return values, at"], names)
         return reader
 
-    def _tags_reader(self, fields: tuple[MessageField, ...]) -> Callable[[Data, int, Spend, dict[str, Any]], int]:
+    def _tags_reader(self, fields: tuple[MessageField, ...]) -> Callable[[ByteView, int, Spend, dict[str, Any]], int]:
         tagged = {field.tag: (field.name, self._value_reader(field)) for field in filter(self._is_tagged, fields)}
         keeps_unknown = self._policy.is_exact
 
-        def read(data: Data, at: int, spend: Spend, values: dict[str, Any]) -> int:
+        def read(data: ByteView, at: int, spend: Spend, values: dict[str, Any]) -> int:
             count, at = decode_uvarint(data, at)
             if count > (len(data) - at) // 2:
                 raise MalformedError(f"{count} tagged fields in {len(data) - at} bytes")
@@ -289,18 +289,18 @@ class MessagePlan:
 
         return read
 
-    def _value_reader(self, field: MessageField) -> Read:
+    def _value_reader(self, field: MessageField) -> FieldReader:
         is_struct = field.type == "struct"
         of = self._struct_reader(field.fields) if is_struct else self._scalar_reader(field)
         if field.is_list:
             return self._list_reader(field, of)
         return _maybe_reader(of, self._is_tagged(field)) if is_struct and self._is_nullable(field) else of
 
-    def _list_reader(self, field: MessageField, item: Read) -> Read:
+    def _list_reader(self, field: MessageField, item: FieldReader) -> FieldReader:
         length_of = _length_reader(self._is_compact(field), "i", self._is_nullable(field))
         least, code = least_bytes(field, self._version, self._flexible), _CODES.get(field.type)
 
-        def read(data: Data, at: int, spend: Spend) -> tuple[Any, int]:
+        def read(data: ByteView, at: int, spend: Spend) -> tuple[Any, int]:
             count, at = length_of(data, at)
             if count <= 0:
                 return None if count else [], at
@@ -317,13 +317,13 @@ class MessagePlan:
 
         return read
 
-    def _scalar_reader(self, field: MessageField) -> Read:
+    def _scalar_reader(self, field: MessageField) -> FieldReader:
         kind, compact = field.type, self._is_compact(field)
         if kind in WIDTHS:
             unpack, width = struct.Struct(">" + _CODES.get(kind, "16s")).unpack_from, WIDTHS[kind]
             is_text = kind == "uuid" and self._policy.ids_are_text
 
-            def read_fixed(data: Data, at: int, _: Spend) -> tuple[Any, int]:
+            def read_fixed(data: ByteView, at: int, _: Spend) -> tuple[Any, int]:
                 if width > len(data) - at:
                     raise _cut_off(width, len(data) - at)
                 value = unpack(data, at)[0]
@@ -334,7 +334,7 @@ class MessagePlan:
         length_of = _length_reader(compact, "h" if kind == "string" else "i", nullable)
         is_text, errors = kind == "string", self._policy.text_errors
 
-        def read(data: Data, at: int, _: Spend) -> tuple[Any, int]:
+        def read(data: ByteView, at: int, _: Spend) -> tuple[Any, int]:
             if compact and at < len(data) and 0 < data[at] < 128:  # most are short
                 length, at = data[at] - 1, at + 1
             else:
@@ -354,7 +354,7 @@ class MessagePlan:
 
     # ---- encode ----
 
-    def _struct_writer(self, fields: tuple[MessageField, ...]) -> Write:
+    def _struct_writer(self, fields: tuple[MessageField, ...]) -> FieldWriter:
         runs: dict[int, list[MessageField]] = {}
         names: dict[str, Any] = {"faults": _FAULTS, "refusal": self._refusal, "runs": runs}
         lines = ["get, append = values.get, out.append", "try:", "    pass"]
@@ -374,7 +374,7 @@ class MessagePlan:
                 names |= {"write_tags": self._tags_writer(tagged), "tags": {UNKNOWN_TAGS, *(f.name for f in tagged)}}
                 lines += ["if not values.keys().isdisjoint(tags): return write_tags(values, out)"]
             lines += ["append(b'\\0')"]
-        writer: Write = _function("write(values, out)", lines, names)
+        writer: FieldWriter = _function("write(values, out)", lines, names)
         return writer
 
     def _refusal(self, error: Exception, run: list[MessageField], values: dict[str, Any]) -> RequestError:
@@ -389,7 +389,7 @@ class MessagePlan:
         shown = "" if isinstance(error, RequestError) else f" {values.get(culprit.name)!r}"
         return RequestError(f"{culprit.name}{shown}: {error}")
 
-    def _tags_writer(self, fields: list[MessageField]) -> Write:
+    def _tags_writer(self, fields: list[MessageField]) -> FieldWriter:
         tagged = [(field, default_of(field, self._policy), self._value_writer(field)) for field in fields]
 
         def write(values: dict[str, Any], out: list[Any]) -> None:
@@ -427,7 +427,7 @@ class MessagePlan:
 
         return check
 
-    def _value_writer(self, field: MessageField) -> Write:
+    def _value_writer(self, field: MessageField) -> FieldWriter:
         is_struct, nullable = field.type == "struct", self._is_nullable(field)
         of = self._struct_writer(field.fields) if is_struct else self._scalar_writer(field)
         if field.is_list:
@@ -435,7 +435,7 @@ class MessagePlan:
             return _list_writer(field, of, length_of, self._null(length_of, nullable))
         return _maybe_writer(of, self._is_tagged(field)) if is_struct and nullable else of
 
-    def _scalar_writer(self, field: MessageField) -> Write:
+    def _scalar_writer(self, field: MessageField) -> FieldWriter:
         kind, errors = field.type, self._policy.text_errors
         if kind in WIDTHS:
             pack = struct.Struct(">" + _CODES.get(kind, "16s")).pack
@@ -490,12 +490,12 @@ def _cut_off(size: int, left: int) -> MalformedError:
     return MalformedError(f"{size} bytes are needed, {left} are left")
 
 
-def _length_reader(compact: bool, code: str, nullable: bool) -> Callable[[Data, int], tuple[int, int]]:
+def _length_reader(compact: bool, code: str, nullable: bool) -> Callable[[ByteView, int], tuple[int, int]]:
     """Return what reads a length or count; -1 is null."""
     number, least = _array(code, 1), 0 if nullable else 1
     size = number.size
 
-    def read(data: Data, at: int) -> tuple[int, int]:
+    def read(data: ByteView, at: int) -> tuple[int, int]:
         if at < len(data) and least <= data[at] < 128:
             return data[at] - 1, at + 1
         length, at = decode_uvarint(data, at)
@@ -503,7 +503,7 @@ def _length_reader(compact: bool, code: str, nullable: bool) -> Callable[[Data, 
             raise MalformedError("it is null")
         return length - 1, at
 
-    def read_fixed(data: Data, at: int) -> tuple[int, int]:
+    def read_fixed(data: ByteView, at: int) -> tuple[int, int]:
         if size > len(data) - at:
             raise MalformedError(f"the length needs {size} bytes, {len(data) - at} are left")
         length = number.unpack_from(data, at)[0]
@@ -514,10 +514,10 @@ def _length_reader(compact: bool, code: str, nullable: bool) -> Callable[[Data, 
     return read if compact else read_fixed
 
 
-def _maybe_reader(inner: Read, is_tagged: bool) -> Read:
+def _maybe_reader(inner: FieldReader, is_tagged: bool) -> FieldReader:
     """Return what reads a struct that may be null: behind a byte, or an unsigned varint if it is a tagged field."""
 
-    def read(data: Data, at: int, spend: Spend) -> tuple[Any, int]:
+    def read(data: ByteView, at: int, spend: Spend) -> tuple[Any, int]:
         if is_tagged:
             there, at = decode_uvarint(data, at)
             return (None, at) if there == 0 else inner(data, at, spend)
@@ -536,7 +536,7 @@ def _length_writer(compact: bool, code: str) -> Callable[[int], bytes]:
     return (lambda length: encode_uvarint(length + 1)) if compact else _array(code, 1).pack
 
 
-def _maybe_writer(inner: Write, is_tagged: bool) -> Write:
+def _maybe_writer(inner: FieldWriter, is_tagged: bool) -> FieldWriter:
     def write(value: Any, out: list[Any]) -> None:
         if value is None:
             out.append(b"\0" if is_tagged else b"\xff")
@@ -553,8 +553,8 @@ def _maybe_writer(inner: Write, is_tagged: bool) -> Write:
 
 
 def _list_writer(
-    field: MessageField, item: Write, length_of: Callable[[int], bytes], null: Callable[[], bytes]
-) -> Write:
+    field: MessageField, item: FieldWriter, length_of: Callable[[int], bytes], null: Callable[[], bytes]
+) -> FieldWriter:
     code = _CODES.get(field.type)
 
     def write(items: Any, out: list[Any]) -> None:

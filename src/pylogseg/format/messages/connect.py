@@ -21,7 +21,7 @@ _TYPES = (
 )  # fmt: skip
 
 
-def kind_of(keys: Sequence[str | None]) -> str | None:
+def kind_of_keys(keys: Sequence[str | None]) -> str | None:
     """Return ``config``, ``status`` or ``offset`` if all of these are keys of such a topic; None is no text."""
     for kind, pattern in KEYS.items():
         if keys and all(key is not None and pattern.fullmatch(key) for key in keys):

@@ -260,7 +260,7 @@ def heads(
     return numbers
 
 
-def rows_of(decoded: Decoded) -> list[dict[str, Any]]:
+def message_rows(decoded: Decoded) -> list[dict[str, Any]]:
     """Return decoded messages as dictionaries, as `codec.decode_message` makes them; all must have been decoded."""
     count = len(decoded.status)
     return _structs(decoded.columns, decoded.nodes, count)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pylogseg.format.messages.codec import Data, MessagePlan, Policy, Spend, allow_any_length, plan_of
+from pylogseg.format.messages.codec import ByteView, MessagePlan, Policy, Spend, allow_any_length, plan_of
 from pylogseg.format.messages.schema import Message, Versions, by_number, field_of
 
 Values = dict[str, Any]
@@ -58,7 +58,7 @@ def response_of(key: int) -> Message:
     return by_number("clients", "response")[key]
 
 
-def read_header(data: Data) -> Header:
+def read_header(data: ByteView) -> Header:
     """Read the header of a request.
 
     For an unknown key or version, nobody knows where the body begins: `end` is -1. MalformedRequest if the bytes end
@@ -74,7 +74,9 @@ def read_header(data: Data) -> Header:
     return Header(key, version, values["correlationId"], values["clientId"], -1 if schema is None else end)
 
 
-def decode(of: Message, version: int, data: Data, at: int = 0, spend: Spend = allow_any_length) -> tuple[Values, int]:
+def decode_body(
+    of: Message, version: int, data: ByteView, at: int = 0, spend: Spend = allow_any_length
+) -> tuple[Values, int]:
     """Decode a request or response; returns its fields and where they end. Bytes behind them are ignored, as in Kafka.
 
     `spend` counts the items of a list before they are made, and may raise. MalformedRequest if the

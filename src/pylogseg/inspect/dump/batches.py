@@ -17,7 +17,7 @@ from pylogseg.format.messages.control import decode_control
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import TextBuffer, TextProgram, json_lines, render
-from pylogseg.inspect.dump.entries import Row, none_if_negative
+from pylogseg.inspect.dump.entries import DumpRow, none_if_negative
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
@@ -38,9 +38,9 @@ def records_program(lead: str, fields: tuple[str, ...]) -> TextProgram:
     return TextProgram(ops, text + program.labels[1:], program.delimiter)
 
 
-def batches(
+def dump_batches(
     segment: Segment, program: TextProgram | None = None, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
-) -> Iterator[Row | TextBuffer]:
+) -> Iterator[DumpRow | TextBuffer]:
     """Decode a file of batches: a row for each batch, good or bad, and each gap.
 
     After a batch comes the text of its records by `program` (valid until the next item), or the rows of its control
@@ -60,7 +60,7 @@ def batches(
                 yield from reader.window(segment, item)
 
 
-def gap_row(gap: Gap) -> Row:
+def gap_row(gap: Gap) -> DumpRow:
     return {
         "type": "gap",
         "kind": gap.kind.value,
@@ -73,7 +73,7 @@ def gap_row(gap: Gap) -> Row:
     }
 
 
-def _rows(table: BatchTable) -> Iterator[Row]:
+def _rows(table: BatchTable) -> Iterator[DumpRow]:
     names = [name for name in table.rows.dtype.names or () if name != "pad"]
     columns = [table.rows[name].tolist() for name in names]
     kinds = table.timestamp_type.tolist()
@@ -85,10 +85,10 @@ def _rows(table: BatchTable) -> Iterator[Row]:
         yield _row(dict(zip(names, values, strict=True)), kind, horizon, transactional, control)
 
 
-def _row(v: dict[str, Any], kind: int, horizon: bool, transactional: bool, control: bool) -> Row:
+def _row(v: dict[str, Any], kind: int, horizon: bool, transactional: bool, control: bool) -> DumpRow:
     codec = v["attributes"] & 7
     wrapper = v["magic"] < 2 and codec
-    row: Row = {
+    row: DumpRow = {
         "type": "batch",
         "position": v["position"],
         "size": v["size"],
@@ -131,7 +131,7 @@ class _Records:
         self._limit = limit_bytes
         self._program, self._scratch, self._out = program, Scratch(), TextBuffer()
 
-    def window(self, segment: Segment, window: Window) -> Iterator[Row | TextBuffer]:
+    def window(self, segment: Segment, window: Window) -> Iterator[DumpRow | TextBuffer]:
         """Yield the rows of the batches of a window, each followed by its records."""
         parts = decode_slices(
             window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
@@ -141,7 +141,7 @@ class _Records:
 
     def _part(
         self, segment: Segment, columns: RecordColumns, reasons: dict[int, str], continues: bool
-    ) -> Iterator[Row | TextBuffer]:
+    ) -> Iterator[DumpRow | TextBuffer]:
         table = columns.batches
         stops = np.searchsorted(columns.batch, np.arange(1, len(table) + 1)).tolist()
         controls = table.is_control.tolist()
@@ -160,7 +160,7 @@ class _Records:
             start = stop
 
 
-def _make_gap_row(segment: Segment, row: Row, reason: str) -> Row:
+def _make_gap_row(segment: Segment, row: DumpRow, reason: str) -> DumpRow:
     end, first = row["position"] + row["size"], row["baseOffset"]
     gap = Gap(
         segment.path,
@@ -175,9 +175,9 @@ def _make_gap_row(segment: Segment, row: Row, reason: str) -> Row:
     return gap_row(gap)
 
 
-def control_row(columns: RecordColumns, i: int, position: int) -> Row:
+def control_row(columns: RecordColumns, i: int, position: int) -> DumpRow:
     """Return the row for a control record; with its bytes in hex if it cannot be decoded."""
-    row: Row = {
+    row: DumpRow = {
         "type": "controlRecord",
         "position": position,
         "offset": int(columns.offset[i]),

@@ -16,10 +16,10 @@ from pylogseg.format.files.status import parse_clean_shutdown, parse_partition_m
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName
 
-Row = dict[str, Any]
+DumpRow = dict[str, Any]
 
 
-def entries(data: bytes, name: FileName, path: str) -> Iterator[Row]:
+def entries(data: bytes, name: FileName, path: str) -> Iterator[DumpRow]:
     """Decode a file that holds no batches; `name` has its kind, and the base offset of indexes.
 
     Raises CorruptionError if it is malformed. Indexes have no checksum: whole entries are returned as they are
@@ -32,26 +32,26 @@ def can_decode(kind: FileKind) -> bool:
     return kind in _DECODERS
 
 
-def _offset_index(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _offset_index(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     index = OffsetIndex(data, base, path)
     for slot, (offset, position) in enumerate(zip(index.offsets.tolist(), index.positions.tolist(), strict=True)):
         yield {"type": "offsetIndexEntry", "slot": slot, "offset": offset, "position": position}
     yield from _rest(index)
 
 
-def _time_index(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _time_index(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     index = TimeIndex(data, base, path)
     for slot, (timestamp, offset) in enumerate(zip(index.timestamps.tolist(), index.offsets.tolist(), strict=True)):
         yield {"type": "timeIndexEntry", "slot": slot, "timestamp": timestamp, "offset": offset}
     yield from _rest(index)
 
 
-def _rest(index: OffsetIndex | TimeIndex) -> Iterator[Row]:
+def _rest(index: OffsetIndex | TimeIndex) -> Iterator[DumpRow]:
     if index.zero_count or index.odd_bytes:
         yield {"type": "indexRest", "zeroSlots": index.zero_count, "oddBytes": index.odd_bytes}
 
 
-def _txn_index(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _txn_index(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     index = TxnIndex(data, path)
     for slot, txn in enumerate(index):
         yield {
@@ -66,7 +66,7 @@ def _txn_index(data: bytes, base: int, path: str) -> Iterator[Row]:
         yield {"type": "indexRest", "zeroSlots": 0, "oddBytes": index.odd_bytes}
 
 
-def _snapshot(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _snapshot(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     for entry in parse_snapshot(data, path):
         has = entry.has_batch
         yield {
@@ -88,28 +88,28 @@ def none_if_negative(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-def _leader_epochs(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _leader_epochs(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     for epoch, start_offset in parse_leader_epochs(data, path):
         yield {"type": "leaderEpoch", "epoch": epoch, "startOffset": start_offset}
 
 
-def _offset_checkpoint(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _offset_checkpoint(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     for (topic, partition), offset in parse_offset_checkpoint(data, path).items():
         yield {"type": "checkpointEntry", "topic": topic, "partition": partition, "offset": offset}
 
 
-def _properties(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _properties(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     parse_meta_properties(data, path)
     for key, value in parse_properties(data, path).items():
         yield {"type": "property", "key": key, "value": value}
 
 
-def _partition_metadata(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _partition_metadata(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     metadata = parse_partition_metadata(data, path)
     yield {"type": "partitionMetadata", "version": metadata.version, "topicId": metadata.topic_id}
 
 
-def _quorum_state(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _quorum_state(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     state = parse_quorum_state(data, path)
     yield {
         "type": "quorumState",
@@ -123,15 +123,15 @@ def _quorum_state(data: bytes, base: int, path: str) -> Iterator[Row]:
     }
 
 
-def _clean_shutdown(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _clean_shutdown(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     yield {"type": "cleanShutdown", "brokerEpoch": parse_clean_shutdown(data)}
 
 
-def _lock(data: bytes, base: int, path: str) -> Iterator[Row]:
+def _lock(data: bytes, base: int, path: str) -> Iterator[DumpRow]:
     yield {"type": "lock", "size": len(data)}
 
 
-_DECODERS: dict[FileKind, Callable[[bytes, int, str], Iterator[Row]]] = {
+_DECODERS: dict[FileKind, Callable[[bytes, int, str], Iterator[DumpRow]]] = {
     FileKind.OFFSET_INDEX: _offset_index,
     FileKind.TIME_INDEX: _time_index,
     FileKind.TXN_INDEX: _txn_index,

@@ -24,7 +24,7 @@ from pylogseg.inspect.dump.kafka_options import (
     KafkaFailure,
     KafkaOptions,
     Write,
-    absolute,
+    make_absolute,
     number_of,
     too_small,
 )
@@ -39,7 +39,7 @@ def dump_offset_index(
     """Write the entries of an offset index, and compare each with its batch."""
     base, log_path, _ = _neighbours(files, path)
     with files.open(log_path, sealed=False) as view:
-        index = OffsetIndex(files.read_all(path), base, absolute(path))
+        index = OffsetIndex(files.read_all(path), base, make_absolute(path))
         if not index.slot_count:
             write(f"{shown} is empty.\n".encode())
             return
@@ -52,7 +52,7 @@ def dump_offset_index(
             for offset, position in _entries(index, "position"):
                 last = _last_offset_at(view, position, options.max_message_size)
                 if last != offset:
-                    complaints.mismatches.setdefault(absolute(path), {})[offset] = last
+                    complaints.mismatches.setdefault(make_absolute(path), {})[offset] = last
                 lines.append(b"offset: %d position: %d\n" % (offset, position))
         finally:
             if not options.verify_index_only:
@@ -142,7 +142,7 @@ def dump_time_index(
     base, log_path, index_path = _neighbours(files, path)
     with files.open(log_path, sealed=False) as view:
         offset_index = OffsetIndex(_offset_index_bytes(files, index_path), base)
-        index = TimeIndex(files.read_all(path), base, absolute(path))
+        index = TimeIndex(files.read_all(path), base, make_absolute(path))
         if options.index_sanity_check:
             _check_time_index(index)
             write(f"{shown} passed sanity check.\n".encode())

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-Write = Callable[[Any], object]
-
 MAX_INT = 2**31 - 1
+Write = Callable[[Any], object]
 #: Options of decoders, in the order in which the tool looks for them.
 DECODERS = (
     "offsets_decoder",
@@ -89,7 +88,7 @@ def java_path(path: str) -> str:
     return path if "://" in path else re.sub("/+", "/", path).rstrip("/") or "/"
 
 
-def absolute(path: str) -> str:
+def make_absolute(path: str) -> str:
     """Make a path absolute like Java: `.` and `..` stay."""
     return path if "://" in path else os.path.join(os.getcwd(), java_path(path))
 

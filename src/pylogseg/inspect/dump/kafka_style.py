@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable
 
 from pylogseg import _codec
-from pylogseg.disk.tier.opening import file_system
+from pylogseg.disk.tier.opening import any_file_system
 from pylogseg.errors import CorruptionError, StorageError, is_missing
 from pylogseg.format.files.snapshot import ProducerEntry, parse_snapshot
 from pylogseg.format.files.txnindex import TxnIndex
@@ -22,8 +22,8 @@ from pylogseg.inspect.dump.kafka_options import (
     KafkaFailure,
     KafkaOptions,
     Write,
-    absolute,
     java_path,
+    make_absolute,
     number_of,
 )
 
@@ -55,12 +55,12 @@ def _dump_file(
 ) -> None:
     shown = java_path(path)
     write(f"Dumping {shown}\n".encode())
-    files, plain = file_system(path)
+    files, plain = any_file_system(path)
     name = files.split(plain)[1]
     suffix = name[name.rindex(".") :] if "." in name else ""
     try:
         if suffix in (".log", ".checkpoint"):
-            kafka_log.dump_log(files, plain, name, write, options, complaints.jumps.setdefault(absolute(path), {}))
+            kafka_log.dump_log(files, plain, name, write, options, complaints.jumps.setdefault(make_absolute(path), {}))
         elif suffix == ".index":
             kafka_index.dump_offset_index(files, plain, shown, write, options, complaints)
         elif suffix == ".timeindex":
@@ -69,7 +69,7 @@ def _dump_file(
             _dump_snapshot(files.read_all(plain), write, complain)
         elif suffix == ".txnindex":
             number_of(name)
-            _dump_txn_index(files.read_all(plain), absolute(path), write)
+            _dump_txn_index(files.read_all(plain), make_absolute(path), write)
         else:
             complain(f"Ignoring unknown file {shown}")
     except StorageError as error:
@@ -77,8 +77,8 @@ def _dump_file(
             raise KafkaFailure("java.nio.file.NoSuchFileException", error.path) from error
         raise
     finally:
-        if not complaints.jumps.get(absolute(path), True):
-            del complaints.jumps[absolute(path)]
+        if not complaints.jumps.get(make_absolute(path), True):
+            del complaints.jumps[make_absolute(path)]
 
 
 def _dump_snapshot(data: bytes, write: Write, complain: Callable[[str], object]) -> None:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pylogseg.disk.listing import open_dir
-from pylogseg.disk.tier.opening import file_system, is_tier
+from pylogseg.disk.tier.opening import any_file_system, is_tier
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import json_line, printable_line
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.inspect.dump.entries import Row, can_decode, entries
+from pylogseg.inspect.dump.entries import DumpRow, can_decode, entries
+from pylogseg.inspect.dump.kafka_options import Write
 from pylogseg.walker.gaps import GapKind
-
-Write = Callable[[Any], object]
 
 _RECORD_FIELDS = ("position", "offset", "timestamp", "timestampType", "key", "value", "headers")
 _SHORT_FIELDS = ("offset", "timestamp", "key", "value", "headers")
 
 
-def files_of(paths: Iterable[str]) -> Iterator[str]:
+def expand_paths(paths: Iterable[str]) -> Iterator[str]:
     """Yield the files of paths: patterns are expanded, and folders replaced by the Kafka files in them.
 
     A path that cannot be read is yielded as it is given: `dump_file` raises the error.
     """
     for argument in paths:
-        files, pattern = file_system(argument)
+        files, pattern = any_file_system(argument)
         for path in files.glob(pattern) or [pattern]:
             if not _is_folder(files, path):
                 yield _with_scheme(argument, path)
@@ -86,18 +85,18 @@ def dump_file(
 
 
 def _items(path: str, records: bool, as_json: bool, limit_bytes: int) -> Iterator[Any]:
-    files, plain = file_system(path)
+    files, plain = any_file_system(path)
     name = parse_file_name(files.split(plain)[1])
     if can_decode(name.kind):
         return entries(files.read_all(plain), name, path)
-    from pylogseg.inspect.dump.batches import batches, json_lead, records_program
+    from pylogseg.inspect.dump.batches import dump_batches, json_lead, records_program
 
     program = None
     if records and as_json:
         program = records_program(json_lead(path), _RECORD_FIELDS)
     elif records:
         program = records_program("    {", _SHORT_FIELDS)
-    return batches(open_dir(path).loose[0], program, limit_bytes=limit_bytes)
+    return dump_batches(open_dir(path).loose[0], program, limit_bytes=limit_bytes)
 
 
 class _JsonLines:
@@ -106,7 +105,7 @@ class _JsonLines:
     def __init__(self, path: str, write: Write) -> None:
         self._path, self._write = path, write
 
-    def row(self, row: Row) -> None:
+    def row(self, row: DumpRow) -> None:
         line = json_line({"file": self._path, **row}, separators=(",", ":"))
         self._write(line.encode() + b"\n")
 
@@ -163,7 +162,7 @@ class _Columns:
         self._written = False
         self._line(f"# {path}")
 
-    def row(self, row: Row) -> None:
+    def row(self, row: DumpRow) -> None:
         kind = row["type"]
         self._written = True
         if kind == "gap":
@@ -181,7 +180,7 @@ class _Columns:
                 if name != "type":
                     self._line(f"{name}: {'-' if value is None else value}")
 
-    def _cells(self, kind: str, row: Row) -> None:
+    def _cells(self, kind: str, row: DumpRow) -> None:
         columns = _COLUMNS[kind]
         if kind != self._heading:
             self._heading = kind
@@ -200,7 +199,7 @@ def _justify(text: str, width: int) -> str:
     return text.rjust(width) if width > 0 else text.ljust(-width)
 
 
-def _cell(row: Row, name: str) -> str:
+def _cell(row: DumpRow, name: str) -> str:
     if name == "producer":
         return _producer(row)
     if name == "flags":
@@ -212,10 +211,10 @@ def _cell(row: Row, name: str) -> str:
     value = row.get(name)
     if value is None:
         return "-"
-    return time_text(value) if name in _TIMES else str(value)
+    return dump_time(value) if name in _TIMES else str(value)
 
 
-def _producer(row: Row) -> str:
+def _producer(row: DumpRow) -> str:
     """Format id, epoch and first sequence."""
     if row.get("producerId") is None:
         return "-"
@@ -223,7 +222,7 @@ def _producer(row: Row) -> str:
     return f"{row['producerId']}/{row['producerEpoch']}" + ("" if base is None else f":{base}")
 
 
-def _flags(row: Row) -> str:
+def _flags(row: DumpRow) -> str:
     """Format flags: T transactional, C control, H delete horizon, A LogAppendTime; v0 or v1 for an old magic."""
     flags = {
         "T": row.get("isTransactional"),
@@ -235,7 +234,7 @@ def _flags(row: Row) -> str:
     return "".join(letter for letter, is_set in flags.items() if is_set) or "-"
 
 
-def time_text(timestamp_ms: int) -> str:
+def dump_time(timestamp_ms: int) -> str:
     """Format a timestamp as ISO 8601 in UTC; as a number if it is outside the calendar."""
     try:
         moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=timestamp_ms)

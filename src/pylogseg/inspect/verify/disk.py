@@ -65,7 +65,7 @@ class VerifySummary(Outcome):
 
     @property
     def exit_code(self) -> int:
-        """That of `verify`; see `exit_code_of`."""
+        """That of `verify_disk`; see `exit_code_of`."""
         return exit_code_of(self.damaged, self.unread, self.unknown)
 
     @property
@@ -135,7 +135,7 @@ _NEVER = (
 )
 
 
-def verify(
+def verify_disk(
     disk: Disk,
     summary: VerifySummary,
     *,

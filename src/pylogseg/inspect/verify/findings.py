@@ -303,7 +303,7 @@ REMEDIES = {
 }
 
 
-def of_gap(gap: Gap) -> Finding:
+def finding_of_gap(gap: Gap) -> Finding:
     span = f" (bytes {gap.position} to {gap.end_position})"
     last = None if gap.next_offset is None or gap.next_offset <= gap.first_offset else gap.next_offset - 1
     place = gap.position, gap.first_offset, last, gap.end_position

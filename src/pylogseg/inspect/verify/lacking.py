@@ -18,7 +18,7 @@ from pylogseg.env.executor import Advance, Threads
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import IncompleteError
 from pylogseg.format.names import FileKind
-from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level, of_gap, uncut
+from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level, finding_of_gap, uncut
 from pylogseg.inspect.verify.missing import Around, Checkpoints, absolute, check_ends, check_orphans, check_partitions
 from pylogseg.inspect.verify.partition import Reports, check_continuity, check_swaps
 from pylogseg.inspect.verify.segment import header_report, verify_segment
@@ -159,7 +159,7 @@ def _places(alike: Sequence[Finding]) -> str:
     return ", ".join(finding.path for finding in alike[:_NAMED]) + more
 
 
-def texts_of(found: Sequence[Finding]) -> list[str]:
+def finding_texts(found: Sequence[Finding]) -> list[str]:
     """Return the lines of findings, of which those with the same reason have one."""
     return [line for _, line in lines_of(found)]
 
@@ -173,7 +173,7 @@ def refuse(damage: Sequence[Finding]) -> None:
     """Raise IncompleteError if there are certain gaps."""
     damage = filter_damage(damage)
     if damage:
-        lines = texts_of(damage)
+        lines = finding_texts(damage)
         more = f"; and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
         reason = "; ".join([lines[0].removeprefix(damage[0].path).removeprefix(": "), *lines[1:_NAMED]])
         raise IncompleteError(
@@ -195,7 +195,7 @@ def lacking_of(part: Partition, around: Around, how: Look, *, with_unknown: bool
     reports, seen = _reports(part, how, checkpoints, cluster)
     end = reports[-1].end_gap if reports else None
     if how is not Look.CARRIED:
-        seen = [of_gap(end)] if end is not None and not end.is_damage else []
+        seen = [finding_of_gap(end)] if end is not None and not end.is_damage else []
     findings = [
         *uncut(seen, checkpoints.is_stopped),
         *(_find_unindexed(part, reports) if how is Look.CARRIED else ()),

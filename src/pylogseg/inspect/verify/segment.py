@@ -20,14 +20,14 @@ from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Slice
 from pylogseg.inspect.segment_pass import Visitor, visit
-from pylogseg.inspect.verify.findings import Finding, Level, of_failure, of_gap
+from pylogseg.inspect.verify.findings import Finding, Level, finding_of_gap, of_failure
 from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.inspect.verify.records import RecordsCheck
 from pylogseg.inspect.verify.segment_report import MAX_MISSING, EpochRun, SegmentReport
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.removed_segments import Replaced, open_unless_removed, removed_gap
-from pylogseg.walker.base_offsets import Judged, judge
+from pylogseg.walker.base_offsets import Judged, judge_base_offsets
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window
 
@@ -174,7 +174,7 @@ class SegmentCheck(Visitor):
             return
         report.first_offset = report.next_offset = self._segment.base_offset
         report.end_gap = removed_gap(self._segment, 0, self._segment.next_base)
-        report.findings = [of_gap(report.end_gap)]
+        report.findings = [finding_of_gap(report.end_gap)]
 
     def start(self, view: FileView) -> int:
         """Begin with the first batch; without indexes, where they are not of these bytes alone."""
@@ -205,7 +205,7 @@ class SegmentCheck(Visitor):
         self.finish(end_position)
 
     def gap(self, gap: Gap) -> None:
-        self._report.findings.append(of_gap(gap))
+        self._report.findings.append(finding_of_gap(gap))
         self._report.end_gap = gap
         self._after_gap = True
         for index in self._indexes:
@@ -245,7 +245,7 @@ class SegmentCheck(Visitor):
     def _headers(self, rows: BatchTable) -> None:
         report = self._report
         report.batches += len(rows)
-        judged = self._judged = judge(rows, self._next)
+        judged = self._judged = judge_base_offsets(rows, self._next)
         before, wrong = judged.before, judged.is_wrong
         self._order(rows, judged)
         self._fields(rows)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.storage import Storage
 from pylogseg.errors import PylogsegError
+from pylogseg.format.names import TopicPartition
 from pylogseg.log.directory import partition_of
 from pylogseg.log.state import Start
 from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.ending_transactions import LogFolder, apply_ends, end_line, transactional_producers
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.transaction_ends import EndPlan, Place, planned_ends
+from pylogseg.values.internal.transaction_ends import EndPlan, planned_ends
 from pylogseg.values.internal.transactions import TOPIC, coordinator_count, coordinator_log
 
 _FEW = 20
@@ -47,9 +48,9 @@ def end_transactions(storage: Storage, copies: Iterable[UnfinishedCopy], log_dir
     return lines if len(lines) <= _FEW else [*lines[:_FEW], f"and {len(lines) - _FEW:,} more ends of transactions"]
 
 
-def _apply_plan(storage: Storage, place: Place, copy: UnfinishedCopy, plan: EndPlan) -> list[str]:
+def _apply_plan(storage: Storage, place: TopicPartition, copy: UnfinishedCopy, plan: EndPlan) -> list[str]:
     row = copy.row
-    to: Mapping[Place, LogFolder] = {
+    to: Mapping[TopicPartition, LogFolder] = {
         place: LogFolder(copy.folder, Start(True, copy.log_start, row.log_end, row.log_end))
     }
     try:

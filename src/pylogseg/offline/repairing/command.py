@@ -31,7 +31,7 @@ from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.repairing.replicas import OtherDisk, OtherReplica, holes
 from pylogseg.offline.repairing.salvage import Survey, survey
 from pylogseg.offline.result import PartitionResult, Result
-from pylogseg.offline.running import run
+from pylogseg.offline.running import run_command
 from pylogseg.offline.topic_ids import write_missing_topic_id
 from pylogseg.transfer.checked import batches_of_runs
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
@@ -113,7 +113,7 @@ def repair(
             _report_gaps(part.result, repairer)
         write_missing_topic_id(part)
 
-    return run(path, shared, work)
+    return run_command(path, shared, work)
 
 
 #: A gap, as a line of ``--json``.

@@ -19,7 +19,7 @@ from pylogseg.inspect.verify.records import RecordsCheck
 from pylogseg.log.batch_headers import first_offset
 from pylogseg.log.transaction_markers import marker_of
 from pylogseg.transfer.checked import windows_past_leaps
-from pylogseg.walker.base_offsets import judge
+from pylogseg.walker.base_offsets import judge_base_offsets
 from pylogseg.walker.batch_search import BatchSearch
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window
@@ -123,7 +123,7 @@ def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt
     while number >= 0:
         chain.append(number)
         number = before[number]
-    by_neighbours = at[~judge(rows[at], base_offset, end_offset).is_wrong]
+    by_neighbours = at[~judge_base_offsets(rows[at], base_offset, end_offset).is_wrong]
     if len(by_neighbours) == len(chain):  # several chains are as long: what follows decides between them
         return _without_leap(np.asarray(by_neighbours), rows, base_offset)
     return _without_leap(np.asarray(at[chain[::-1]]), rows, base_offset)

@@ -26,7 +26,7 @@ from pylogseg.inspect.small_file_doubts import TopicIds, epoch_findings
 from pylogseg.inspect.verify.lacking import refuse
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
-from pylogseg.offline.moving import check_log_dir
+from pylogseg.offline.moving import refuse_target
 from pylogseg.offline.restoring.adopting import Arrival, seen_by_clients
 from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
 from pylogseg.offline.restoring.from_logs import FromLogs
@@ -38,7 +38,7 @@ from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.reading.transaction_markers import windows_between
-from pylogseg.tables.export.notes import is_noted, lacking_of
+from pylogseg.tables.export.notes import is_noted, noted_losses
 from pylogseg.transfer.checkpoints import read_checkpoints
 from pylogseg.transfer.contents import Content, content_of
 from pylogseg.transfer.staging import Staging, WrittenPart, entries_of_table, finish_commits
@@ -214,7 +214,7 @@ def _source_of(
     if not comes_from_tier and (until is not None or skips_damage or keeps_going):
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     if not comes_from_tier and comes_from_table(source):
-        lacking = lacking_of(source, choice.takes)
+        lacking = noted_losses(source, choice.takes)
         if not force:
             refuse(lacking)
         rows = FromTable(Tables(source), choice, options, committed, without)
@@ -261,7 +261,7 @@ def checked_target(target: str | os.PathLike[str]) -> str:
             f"{target}: partitions appear by renames, which object stores do not have; restore into a folder"
         )
     found = os.path.abspath(target)
-    check_log_dir(LocalStorage(), found)
+    refuse_target(LocalStorage(), found)
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.storage import Storage
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import FileKind, TopicPartition
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.ending_transactions import LogFolder, apply_ends, transactional_producers
 from pylogseg.offline.restoring.adopting import Arrival, rename_ids, renamed_back
@@ -22,13 +22,7 @@ from pylogseg.transfer.checkpoints import all_entries, note_entries
 from pylogseg.transfer.staging import WrittenPart
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.producers import ProducerRow
-from pylogseg.values.internal.transaction_ends import (
-    CoordinatorLog,
-    EndPlan,
-    OpenEnd,
-    Place,
-    planned_ends,
-)
+from pylogseg.values.internal.transaction_ends import CoordinatorLog, EndPlan, OpenEnd, planned_ends
 from pylogseg.values.internal.transactions import TOPIC, abort_command, coordinator_count, coordinator_log
 
 
@@ -80,7 +74,9 @@ class OpenTransactions:
         plan = self._plan_ends({place: rows}, {place}, ())
         return any(end.action != "leave" for _, end in plan.ends.get(place, ()))
 
-    def _plan_ends(self, facts: Mapping[Place, Sequence[ProducerRow]], here: Collection[Place], staged: Any) -> EndPlan:
+    def _plan_ends(
+        self, facts: Mapping[TopicPartition, Sequence[ProducerRow]], here: Collection[TopicPartition], staged: Any
+    ) -> EndPlan:
         """Decide by the ids that producers had in the cluster that they come from."""
         at_home = {place: [self._at_home(place, row) for row in rows] for place, rows in facts.items()}
         ids = {row.producer_id for rows in at_home.values() for row in rows if row.first_txn_offset >= 0}
@@ -90,13 +86,13 @@ class OpenTransactions:
         }
         return plan
 
-    def _arrival(self, place: Place) -> Arrival:
+    def _arrival(self, place: TopicPartition) -> Arrival:
         return self._arrivals.get(f"{place[0]}-{place[1]}", Arrival())
 
-    def _at_home(self, place: Place, row: ProducerRow) -> ProducerRow:
+    def _at_home(self, place: TopicPartition, row: ProducerRow) -> ProducerRow:
         return renamed_back(row) if self._arrival(place).is_foreign else row
 
-    def _as_it_is(self, place: Place, row: ProducerRow) -> ProducerRow:
+    def _as_it_is(self, place: TopicPartition, row: ProducerRow) -> ProducerRow:
         arrival = self._arrival(place)
         if arrival.is_foreign:
             row.producer_id = int(rename_ids(np.array([row.producer_id], np.int64), arrival.origin)[0])
@@ -112,7 +108,7 @@ class OpenTransactions:
             return CoordinatorLog(lacks=f"{TOPIC} is not here")
         return coordinator_log(*source, producer_ids, coordinator_count(source[0]))
 
-    def _note_checkpoints(self, parts: Iterable[WrittenPart], grown: Mapping[Place, int]) -> None:
+    def _note_checkpoints(self, parts: Iterable[WrittenPart], grown: Mapping[TopicPartition, int]) -> None:
         """Raise the checkpoints of logs that grew to their new ends."""
         by_folder: dict[str, dict[str, dict[str, int]]] = {}
         for part in parts:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pylogseg.env.executor import Advance
 from pylogseg.errors import CorruptionError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.builder import build, columns_of, shared_row
+from pylogseg.format.builder import build, columns_to_encode, shared_row
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.offline.restoring.offset_plan import OffsetPlan, OffsetRuns, OffsetStep, Outcomes, consecutive
 from pylogseg.offline.restoring.produced import ProducedLog
@@ -123,7 +123,7 @@ def make_batch(step: OffsetStep, window: Window) -> bytearray:
         return bytearray(memoryview(window.buffer)[start : start + int(batch["size"])])
     columns = _decode_row(window, step.row)
     first, end = np.searchsorted(columns.offset, (step.first_offset, step.next_offset))
-    records = columns_of(columns.take(slice(int(first), int(end))), base_offset=0)
+    records = columns_to_encode(columns.take(slice(int(first), int(end))), base_offset=0)
     shared = shared_row(compression=int(batch["attributes"]) & 7)
     return build(records, shared, batch_bytes=0x7FFFFFFF)[0]
 

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
+from pylogseg.offline.aligning import Numbers
 from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
 from pylogseg.reading.arrow.functions import kafka_partition
 from pylogseg.transfer.staging import Staging, WrittenPart
-
-Numbers = npt.NDArray[np.int64]
 
 #: Bytes of records that all writers of a task may hold.
 _WAITING_BYTES = 64 << 20

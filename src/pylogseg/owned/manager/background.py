@@ -11,7 +11,7 @@ from pylogseg.errors import ClosedError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.log.directory import LogDirectory
 from pylogseg.owned.log import EmbeddedLog
-from pylogseg.owned.manager.cleaning import Place
+from pylogseg.owned.manager.cleaning import CleaningPlace
 from pylogseg.owned.manager.settings import BrokerSettings
 
 _FOR_EVER_MS = 2**63 - 1
@@ -25,7 +25,7 @@ class Background:
         settings: BrokerSettings,
         scheduler: Scheduler,
         clock: Clock,
-        places: Callable[[], Iterable[Place]],
+        places: Callable[[], Iterable[CleaningPlace]],
         directories: Callable[[], Iterable[LogDirectory]],
         failed: Callable[[LogDirectory, StorageError], None],
     ) -> None:

@@ -25,13 +25,13 @@ _Result = TypeVar("_Result")
 _LONGEST_WAIT_SECONDS = 0.1  # of a throttled cleaning, before it checks whether to abort
 
 #: A log, its log directory and the name of its folder.
-Place = tuple[LogDirectory, str, EmbeddedLog]
+CleaningPlace = tuple[LogDirectory, str, EmbeddedLog]
 
 
 class Candidate(NamedTuple):
     """A log that may be cleaned, and how dirty it is."""
 
-    place: Place
+    place: CleaningPlace
     what: Cleanable
     ratio: float
     urgent: bool
@@ -68,7 +68,7 @@ class Cleaning:
     def __init__(
         self,
         settings: BrokerSettings,
-        places: Callable[[], Iterable[Place]],
+        places: Callable[[], Iterable[CleaningPlace]],
         failed: Callable[[LogDirectory, PylogsegError], None],
     ) -> None:
         self._settings, self._places, self._failed = settings, places, failed
@@ -159,7 +159,7 @@ class Cleaning:
                 candidates.append(candidate)
         return sorted(candidates, key=lambda candidate: -candidate.ratio)
 
-    def _look(self, place: Place) -> Candidate:
+    def _look(self, place: CleaningPlace) -> Candidate:
         directory, name, log = place
         now_ms = log.engine.clock.now_ms()
         engine = log.engine
@@ -177,7 +177,7 @@ class Cleaning:
                 return done
         return None
 
-    def _clean(self, cleaner: Cleaner, place: Place) -> Cleaned | None:
+    def _clean(self, cleaner: Cleaner, place: CleaningPlace) -> Cleaned | None:
         directory, name, log = place
         with self._take_log(log.folder) as taken:
             if not taken:
@@ -200,11 +200,11 @@ class Cleaning:
                 count += self._attempt(place, self._retain) or 0
         return count
 
-    def _retain(self, place: Place) -> int:
+    def _retain(self, place: CleaningPlace) -> int:
         with self._take_log(place[2].folder) as taken:
             return place[2].apply_retention() if taken else 0
 
-    def _attempt(self, place: Place, work: Callable[[Place], _Result]) -> _Result | None:
+    def _attempt(self, place: CleaningPlace, work: Callable[[CleaningPlace], _Result]) -> _Result | None:
         """Work on a log; return None if that fails, after noting it for the log or its directory."""
         try:
             return work(place)

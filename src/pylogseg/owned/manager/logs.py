@@ -22,17 +22,16 @@ from pylogseg.env.garbage import pause_collection
 from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.format.names import parse_partition_folder, partition_folder_name
+from pylogseg.format.names import TopicPartition, parse_partition_folder, partition_folder_name
 from pylogseg.log.directory import LogDirectory
 from pylogseg.owned.log import EmbeddedLog
-from pylogseg.owned.manager.cleaning import Cleaning, Place
+from pylogseg.owned.manager.cleaning import Cleaning, CleaningPlace
 from pylogseg.owned.manager.directories import Directories
 from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.owned.opening import Owner, open_in
 
 _log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 _CLEAN_THREADS = 2
 
 
@@ -50,13 +49,13 @@ class OpenLogs:
         self._settings, self._storage, self._clock, self._scheduler = settings, storage, clock, scheduler
         self._config_of = config_of
         self.mutex = threading.RLock()  #: Guards what follows.
-        self.current: dict[TopicPartition, Place] = {}
-        self.futures: dict[TopicPartition, Place] = {}
+        self.current: dict[TopicPartition, CleaningPlace] = {}
+        self.futures: dict[TopicPartition, CleaningPlace] = {}
         self.ending = False
         self.directories = Directories(storage, settings.log_dirs)
         self.cleaning = Cleaning(settings, self.places, self.fail)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[CleaningPlace]:
         """Return all open partitions, each with its directory and the name of its folder."""
         with self.mutex:
             return [place for place in self.current.values() if not place[2].is_closed]

@@ -16,13 +16,13 @@ from pylogseg.env.scheduler import Scheduler, ThreadScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import ClosedError, OffsetOutOfRangeError, PylogsegError, RequestError, StorageError
 from pylogseg.format.batches import scan
-from pylogseg.format.names import check_topic, partition_folder_name
+from pylogseg.format.names import TopicPartition, check_topic, partition_folder_name
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.identity import topic_id_of
 from pylogseg.owned.log import EmbeddedLog
 from pylogseg.owned.manager.background import Background
-from pylogseg.owned.manager.cleaning import Place
-from pylogseg.owned.manager.logs import OpenLogs, TopicPartition
+from pylogseg.owned.manager.cleaning import CleaningPlace
+from pylogseg.owned.manager.logs import OpenLogs
 from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.owned.manager.topics import TopicSettings
 from pylogseg.owned.opening import local_storage
@@ -126,7 +126,7 @@ class LogManager:
         with self._open.mutex:
             return self._open.current[key][2]
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[CleaningPlace]:
         """Return all open logs, each with its directory and the name of its folder."""
         return self._open.places()
 
@@ -196,14 +196,14 @@ class LogManager:
             self._open.drop_future(topic, partition)
             return directory, self._open.rename_away(name, log, state)
 
-    def _place(self, topic: str, partition: int) -> Place:
+    def _place(self, topic: str, partition: int) -> CleaningPlace:
         with self._open.mutex:
             self._check_open()
             if (topic, partition) not in self._open.current:
                 raise RequestError(f"{topic}-{partition}: no such partition")
             return self._open_existing(topic, partition)
 
-    def _open_existing(self, topic: str, partition: int) -> Place:
+    def _open_existing(self, topic: str, partition: int) -> CleaningPlace:
         """Return an existing partition, opened again if its own `close` closed it."""
         directory, name, log = self._open.current[topic, partition]
         return directory, name, self._open.open(directory, name) if log.is_closed else log

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
-from pylogseg.format.builder import BatchKeywords, build, columns_of, shared_row
+from pylogseg.format.builder import BatchKeywords, build, columns_to_encode, shared_row
 from pylogseg.format.keywords import split_keywords
 from pylogseg.format.record_input import columns_from_records
 from pylogseg.format.records import RecordColumns
@@ -94,7 +94,7 @@ def input_columns(records: Any, base_offset: int | None, timestamp_default_ms: i
     if isinstance(records, Columns):
         return records
     if isinstance(records, RecordColumns):
-        return columns_of(records, base_offset=base_offset)
+        return columns_to_encode(records, base_offset=base_offset)
     if any(hasattr(records, name) for name in _ARROW):
         from pylogseg.reading.arrow.inputs import columns_from_arrow
 

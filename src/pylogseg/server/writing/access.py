@@ -231,7 +231,7 @@ def _describes_all(asking: Asking, group: dict[str, Any]) -> bool:
 # ---- requests that are answered in another way ----
 
 
-def fetch_offsets(asking: Asking) -> Values:
+def fetch_allowed_offsets(asking: Asking) -> Values:
     """Answer OffsetFetch: of each group that may be described, the topics that may be."""
     call = asking.call
     if call.version < _MANY_GROUPS:

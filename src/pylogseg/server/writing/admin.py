@@ -24,7 +24,7 @@ _MOST_AT_ONCE = 1000
 _DELETE_BY_ID = 6
 
 
-def metadata(call: Call) -> Values:
+def answer_metadata(call: Call) -> Values:
     """Answer Metadata; topics that are asked for come into being if the client allows it."""
     catalog = call.catalog
     if catalog.defaults.auto_create and call.values["allowAutoTopicCreation"]:
@@ -160,7 +160,7 @@ def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
 # ---- records ----
 
 
-def delete_records(call: Call) -> Values:
+def answer_delete_records(call: Call) -> Values:
     """Answer DeleteRecords; of a partition that is there several times the last offset counts, as in Kafka."""
     asked = {
         (topic["name"], part["partitionIndex"]): part for topic in call.values["topics"] for part in topic["partitions"]

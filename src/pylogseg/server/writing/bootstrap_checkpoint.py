@@ -175,7 +175,7 @@ def _user(mechanism: str, name: str, stored: ScramCredential) -> dict[str, Any]:
     }
 
 
-def new_id() -> str:
+def random_id() -> str:
     """Return a random id; like Kafka's, it does not begin with ``-``, which is a nuisance in a shell."""
     while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
         pass

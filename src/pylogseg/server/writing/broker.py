@@ -17,7 +17,7 @@ from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
 from pylogseg.server.acls import Authorizer
 from pylogseg.server.catalog import INTERNAL, TopicDefaults
-from pylogseg.server.committed import CommittedOffsets, Offsets
+from pylogseg.server.committed import CommittedByTopic, CommittedOffsets
 from pylogseg.server.connection import Limits
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
@@ -50,7 +50,7 @@ def broker_service(
     topics: Topics,
     guard: Guard | None = None,
     *,
-    above: Callable[[], Offsets] | None = None,
+    above: Callable[[], CommittedByTopic] | None = None,
     ids_from: int | None = None,
 ) -> Service:
     """Return the service behind a server's requests; groups and transactions continue from their stored state.
@@ -538,7 +538,7 @@ def _check_folders(path: str | os.PathLike[str] | None, above: Sequence[str | os
             )
 
 
-def _copied_offsets(disk: Disk) -> Offsets:
+def _copied_offsets(disk: Disk) -> CommittedByTopic:
     """Return where groups stood when a copy was made."""
     # It brings pyarrow along, which takes longer than all else here.
     from pylogseg.server.group_offsets import group_offsets, has_groups

@@ -9,7 +9,7 @@ from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.committed import CommittedOffsets, Offsets
+from pylogseg.server.committed import CommittedByTopic, CommittedOffsets
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.writing.directory import directory_topics
 from pylogseg.server.writing.journal import OFFSETS, OffsetsJournal
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _SMALL = {"segment.bytes": str(4 << 20)}
 
 
-def lasting_groups(path: str | os.PathLike[str], catalog: Catalog, copied: Offsets) -> GroupCoordinator:
+def lasting_groups(path: str | os.PathLike[str], catalog: Catalog, copied: CommittedByTopic) -> GroupCoordinator:
     """Return groups that go on where they stood, as in a broker that is started again; else with copied offsets.
 
     Raises RequestError for a place where nothing may be written, StorageError if the disk fails or another server has

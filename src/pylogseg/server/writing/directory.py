@@ -29,13 +29,13 @@ from pylogseg.owned.manager.manager import LogManager
 from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.server.acls import Acls
 from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults, usage_of_disk
-from pylogseg.server.defaults import topic_settings
+from pylogseg.server.defaults import settings_of_topics
 from pylogseg.server.writing.bootstrap_checkpoint import (
     FILE,
     BootstrapContents,
     KeptTopic,
     encode_kept,
-    new_id,
+    random_id,
     read_kept,
     write_label,
 )
@@ -93,7 +93,7 @@ class DirectoryLogs:
             key: value for (kind, _), node in dynamic.items() if kind == BROKER_RESOURCE for key, value in node.items()
         }
         return {
-            name: _select_settings(name, {**topic_settings(nodes), **topic.settings})
+            name: _select_settings(name, {**settings_of_topics(nodes), **topic.settings})
             for name, topic in ({} if self.is_cluster else kept).items()
         }
 
@@ -141,7 +141,7 @@ class DirectoryLogs:
                     f"{self.home} is of node {properties.node_id}, not of {node_id}: leave out node_id (--node-id)"
                 )
             return properties
-        label = MetaProperties(1, new_id(), 1 if node_id is None else node_id, new_id())
+        label = MetaProperties(1, random_id(), 1 if node_id is None else node_id, random_id())
         write_label(self._storage, path, label)
         return label
 
@@ -197,7 +197,7 @@ class DirectoryLogs:
         data = encode_kept(
             BootstrapContents(kept, dynamic, topics.acls.by_id, topics.users, features, more),
             topics.catalog.node_id,
-            self.label.directory_id or new_id(),
+            self.label.directory_id or random_id(),
         )
         self._storage.write_whole(os.path.join(self.home, FILE), data)
 

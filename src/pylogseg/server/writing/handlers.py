@@ -28,7 +28,7 @@ _FLAGS_AT, _TRANSACTIONAL = 22, 0x10
 
 
 def _fetch_offsets(call: Call) -> Values:
-    return transacting.fetch_offsets(call, grouping.fetch_offsets(call))
+    return transacting.mark_undecided(call, grouping.fetch_offsets(call))
 
 
 def _find_coordinator(call: Call) -> Values:
@@ -87,9 +87,9 @@ WRITING = ApiTable(
             rows=(Rows("responses", "topicData", ("name", "topicId")),
                   Rows("partitionResponses", "partitionData", ("index",)))),
         READING[3]._replace(
-            handler=admin.metadata, show=access.show_topics,
+            handler=admin.answer_metadata, show=access.show_topics,
             needs=(need_topics(acls.DESCRIBE), need_topics(acls.CREATE, enough=acls.CREATE, when=_would_come))),
-        READING[9]._replace(handler=_fetch_offsets, answer_allowed=access.fetch_offsets),
+        READING[9]._replace(handler=_fetch_offsets, answer_allowed=access.fetch_allowed_offsets),
         READING[10]._replace(handler=_find_coordinator),
         READING[16]._replace(show=access.show_groups),
         Api(19, admin.create_topics, (need_topics(acls.CREATE, enough=acls.CREATE),), (TOPIC_ROWS,),
@@ -97,7 +97,7 @@ WRITING = ApiTable(
         Api(20, admin.delete_topics, (*_delete_topics(), *_delete_topics(field="", rows="topicNames")),
             (Rows("responses", "topics", ("name", "topicId")),),
             older_rows=(Rows("responses", "topicNames", item="name"), 6)),
-        Api(21, admin.delete_records, (need_topics(acls.DELETE),), (TOPIC_ROWS, PARTITION_ROWS)),
+        Api(21, admin.answer_delete_records, (need_topics(acls.DELETE),), (TOPIC_ROWS, PARTITION_ROWS)),
         INIT_PRODUCER._replace(
             handler=transacting.init_producer_id,
             needs=(_OF_TRANSACTION._replace(when=_has_id),

@@ -17,13 +17,14 @@ from pylogseg.format.files.javamap import hash_of_text
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
 from pylogseg.format.messages.framing import decode_coordinator, encode_coordinator
+from pylogseg.format.names import TopicPartition
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.format.uuids import format_uuid
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.committed import Committed, Offsets, Place
+from pylogseg.server.committed import Committed, CommittedByTopic
 from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.transactions import NOBODY, ProducerIdAndEpoch, Transaction, TransactionState
 
@@ -42,8 +43,8 @@ _DEAD, _EPOCH_FENCE = 6, 7
 class LoadedGroups(NamedTuple):
     """The groups that `OffsetsJournal` loads."""
 
-    offsets: Offsets
-    staged: dict[int, Offsets]  #: Those of open transactions by producer id.
+    offsets: CommittedByTopic
+    staged: dict[int, CommittedByTopic]  #: Those of open transactions by producer id.
     groups: dict[str, dict[str, Any]]  #: The fields of the last record of each classic group.
 
 
@@ -90,7 +91,7 @@ class _TopicJournal:
     def __init__(self, topics: Topics) -> None:
         self._topics, self._catalog = topics, topics.catalog
 
-    def place_of(self, name: str) -> Place:
+    def place_of(self, name: str) -> TopicPartition:
         """Return the partition of a group or a transactional id; KafkaError if the topic cannot be made."""
         return self.topic, _number(name, self._topics.internal(self.topic).count)
 
@@ -162,14 +163,16 @@ class OffsetsJournal(_TopicJournal):
         except PylogsegError as error:
             _log.warning("%s", printable(str(error)))
 
-    def commit(self, group: str, offsets: Mapping[Place, Committed | None], producer: tuple[int, int] = NOBODY) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, Committed | None], producer: tuple[int, int] = NOBODY
+    ) -> None:
         """Note offsets of a group; None deletes one. Those of a producer take effect with its transaction."""
         now_ms = self._topics.clock.now_ms()
         records = [self._record(group, *committed, now_ms) for committed in offsets.items()]
         self._append(group, records, ProducerIdAndEpoch(*producer), now_ms)
 
     def _record(
-        self, group: str, place: Place, committed: Committed | None, now_ms: int = -1
+        self, group: str, place: TopicPartition, committed: Committed | None, now_ms: int = -1
     ) -> tuple[bytes, bytes | None]:
         key = {"group": group, "topic": place[0], "partition": place[1]}
         if committed is None:
@@ -185,7 +188,7 @@ class OffsetsJournal(_TopicJournal):
             value["topicId"] = format_uuid(topic.id)
         return encode_coordinator("OffsetCommit", key, _OFFSET_VERSION, value)
 
-    def delete_group(self, group: str, places: Iterable[Place]) -> None:
+    def delete_group(self, group: str, places: Iterable[TopicPartition]) -> None:
         head = encode_coordinator("GroupMetadata", {"group": group})
         self._append(group, [*(self._record(group, place, None) for place in places), head])
 
@@ -195,8 +198,8 @@ class OffsetsJournal(_TopicJournal):
         self._append(group, [encode_coordinator("GroupMetadata", {"group": group}, _GROUP_VERSION, value)])
 
     def load(self) -> LoadedGroups:
-        offsets: Offsets = {}
-        staged: dict[int, dict[str, dict[Place, Committed | None]]] = {}
+        offsets: CommittedByTopic = {}
+        staged: dict[int, dict[str, dict[TopicPartition, Committed | None]]] = {}
         groups: dict[str, dict[str, Any]] = {}
         for log in self._logs():
             for batch in _batches(log):
@@ -219,7 +222,7 @@ class OffsetsJournal(_TopicJournal):
 
     def _decode_records(
         self, records: RecordColumns, path: str, groups: dict[str, dict[str, Any]]
-    ) -> Iterator[tuple[str, Place, Committed | None]]:
+    ) -> Iterator[tuple[str, TopicPartition, Committed | None]]:
         """Yield the offsets; records about groups go into a dictionary."""
         for row in range(len(records)):
             key, value = decode_coordinator(self.topic, records.key(row) or b"", records.value(row), path)
@@ -236,11 +239,11 @@ class OffsetsJournal(_TopicJournal):
                     groups[key.fields["group"]] = value.fields
 
 
-def _present(found: Mapping[Place, Committed | None]) -> Iterator[tuple[Place, Committed]]:
+def _present(found: Mapping[TopicPartition, Committed | None]) -> Iterator[tuple[TopicPartition, Committed]]:
     return ((place, committed) for place, committed in found.items() if committed is not None)
 
 
-def _apply(offsets: dict[Place, Committed], found: Mapping[Place, Committed | None]) -> None:
+def _apply(offsets: dict[TopicPartition, Committed], found: Mapping[TopicPartition, Committed | None]) -> None:
     for place, committed in found.items():
         if committed is None:
             offsets.pop(place, None)

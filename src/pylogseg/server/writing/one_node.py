@@ -151,13 +151,16 @@ def list_transactions(call: Call) -> Values:
     by_id = {transaction.id: transaction for transaction in writing_of(call).transactions.names()}
     chosen = set(by_id)
     if pattern:
-        from pylogseg.server.regex import check_pattern, matching  # few clients need Arrow, which takes long to import
+        from pylogseg.server.regex import (  # few clients need Arrow, which takes long to import
+            check_pattern,
+            whole_matches,
+        )
 
         try:
             check_pattern(pattern)
         except RequestError:
             return {"errorCode": codes.INVALID_REGULAR_EXPRESSION}
-        chosen = matching(by_id, pattern)
+        chosen = whole_matches(by_id, pattern)
     rows = []
     for name in sorted(chosen):
         transaction = by_id[name]

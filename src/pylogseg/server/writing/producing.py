@@ -123,7 +123,7 @@ def _append(call: Call, topic: Topic | None, index: int, batches: Sequence[Any])
                 with writing.transactions.appending(name, stamp.producer, place, call.version):
                     done = writing.topics.append(served, data)
         except PylogsegError as error:
-            raise KafkaError(code_of(error), str(error)) from error
+            raise KafkaError(code_of_verdict(error), str(error)) from error
     if refusal is not None:
         raise refusal
     assert done is not None
@@ -153,7 +153,7 @@ def _check_batch(data: memoryview | None, version: int) -> BatchProducer:
     return BatchProducer(ProducerIdAndEpoch(producer_id, epoch), bool(attributes & _TRANSACTIONAL))
 
 
-def code_of(error: PylogsegError) -> int:
+def code_of_verdict(error: PylogsegError) -> int:
     """Return Kafka's code for a verdict of the engine."""
     if isinstance(error, InvalidRecordError) and any("timestamp" in reason for _, reason in error.record_errors):
         return codes.INVALID_TIMESTAMP

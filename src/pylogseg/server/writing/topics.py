@@ -23,7 +23,7 @@ from pylogseg.log.producer_state import Origin
 from pylogseg.server.acls import Acls, acls_of
 from pylogseg.server.catalog import INTERNAL, Catalog, LogOpener, ServedPartition, Topic
 from pylogseg.server.defaults import settings as settings_of_kafka
-from pylogseg.server.defaults import topic_settings, why_invalid
+from pylogseg.server.defaults import settings_of_topics, why_invalid
 from pylogseg.server.sasl import ScramCredential, users_of
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
@@ -117,7 +117,7 @@ class Topics:
         """Return the settings of a topic: its own, and the broker's defaults (not for Kafka's own topics)."""
         nodes = [self.catalog.dynamic.get((BROKER_RESOURCE, node), {}) for node in ("", str(self.catalog.node_id))]
         brokers = {name: value for node in nodes for name, value in node.items()}
-        defaults = {} if topic in INTERNAL else topic_settings(brokers)
+        defaults = {} if topic in INTERNAL else settings_of_topics(brokers)
         return {**defaults, **own}
 
     def set_dynamic(self, of: tuple[int, str], settings: Mapping[str, str], *, dry: bool = False) -> None:

@@ -124,7 +124,7 @@ def end(call: Call) -> Values:
     return {"producerId": producer.id, "producerEpoch": producer.epoch}
 
 
-def fetch_offsets(call: Call, answered: Values) -> Values:
+def mark_undecided(call: Call, answered: Values) -> Values:
     """Mark offsets that an open transaction may change, for a client that wants to know of them."""
     if not call.values["requireStable"]:
         return answered

@@ -13,8 +13,8 @@ from pylogseg.format.control_batches import marker_batch
 from pylogseg.format.escape import printable
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
+from pylogseg.format.names import TopicPartition
 from pylogseg.log.producer_state import Origin
-from pylogseg.server.committed import Place
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.transactions import (
@@ -100,14 +100,18 @@ class TransactionCoordinator:
             raise KafkaError(codes.POLICY_VIOLATION, f"{many}; one that nobody uses for seven days is forgotten")
 
     def add(
-        self, name: str, producer: ProducerIdAndEpoch, places: Iterable[Place] = (), groups: Iterable[str] = ()
+        self, name: str, producer: ProducerIdAndEpoch, places: Iterable[TopicPartition] = (), groups: Iterable[str] = ()
     ) -> None:
         """Add partitions, and groups, to a transaction."""
         with self._changed:
             self._add(self._find_transaction(name), producer, places, groups)
 
     def _add(
-        self, found: Transaction, producer: ProducerIdAndEpoch, places: Iterable[Place] = (), groups: Iterable[str] = ()
+        self,
+        found: Transaction,
+        producer: ProducerIdAndEpoch,
+        places: Iterable[TopicPartition] = (),
+        groups: Iterable[str] = (),
     ) -> None:
         groups = list(groups)
         places = [*places, *filter(None, map(self._groups.place_of, groups))]
@@ -116,7 +120,9 @@ class TransactionCoordinator:
             self._watch()
 
     @contextlib.contextmanager
-    def appending(self, name: str | None, producer: ProducerIdAndEpoch, place: Place, version: int) -> Iterator[None]:
+    def appending(
+        self, name: str | None, producer: ProducerIdAndEpoch, place: TopicPartition, version: int
+    ) -> Iterator[None]:
         """Let a batch of a transaction be appended during a ``with``; KafkaError if it does not belong to one."""
         if name is None:
             raise KafkaError(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch names no transactional id")

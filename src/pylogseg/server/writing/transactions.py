@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
-from pylogseg.server.committed import Place
+from pylogseg.format.names import TopicPartition
 
 MOST_TIMEOUT_MS = 15 * 60 * 1000
 #: An id that nobody has used for so long is forgotten: ``transactional.id.expiration.ms``.
@@ -56,7 +56,7 @@ class TransactionEnd(NamedTuple):
 
     producer: ProducerIdAndEpoch  #: Of the markers.
     commits: bool
-    places: tuple[Place, ...]  #: Partitions that get one.
+    places: tuple[TopicPartition, ...]  #: Partitions that get one.
     version: int  #: Of transactions, by which the engine checks the epoch of the markers.
 
 
@@ -68,7 +68,7 @@ class Transaction:
     producer: ProducerIdAndEpoch
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
-    places: set[Place] = field(default_factory=set)
+    places: set[TopicPartition] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     #: Its producer before the last change, which may ask again because an answer was lost.
     previous: ProducerIdAndEpoch = NOBODY
@@ -122,7 +122,11 @@ class Transaction:
     # ---- the transaction ----
 
     def add(
-        self, now_ms: int, producer: ProducerIdAndEpoch, places: Iterable[Place] = (), groups: Iterable[str] = ()
+        self,
+        now_ms: int,
+        producer: ProducerIdAndEpoch,
+        places: Iterable[TopicPartition] = (),
+        groups: Iterable[str] = (),
     ) -> bool:
         """Add partitions, and groups whose offsets it commits; begin it if it is not open. Return whether it changes.
 

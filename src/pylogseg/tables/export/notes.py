@@ -87,7 +87,7 @@ def note_names(store: ObjectStore, kind: re.Pattern[str] = NOTE) -> list[re.Matc
     return [match for name in sorted(names) if (match := kind.fullmatch(name)) is not None]
 
 
-def files_of(note: Mapping[str, Any] | None) -> list[str]:
+def paths_in_note(note: Mapping[str, Any] | None) -> list[str]:
     """Paths of the data files that a note names, below the place of the table."""
     if note is None:
         return []
@@ -123,7 +123,7 @@ def unsay(store: ObjectStore) -> None:
     store.delete(_TABLE)
 
 
-def state_of(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def read_state(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Read the notes of the table in a folder or at a URL, see `said_of`."""
     return said_of(store_of(out, storage_options))
 
@@ -133,7 +133,7 @@ def is_noted(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | N
     return any(name != RESTORING for name in store_of(out, storage_options).list(NOTES))
 
 
-def lacking_of(
+def noted_losses(
     out: str | os.PathLike[str],
     is_asked: Callable[[str, int], bool] = lambda topic, partition: True,
     storage_options: Mapping[str, Any] | None = None,

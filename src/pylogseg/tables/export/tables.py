@@ -31,7 +31,7 @@ from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.columns import declare_columns
 from pylogseg.format.names import parse_partition_folder
-from pylogseg.inspect.verify.lacking import lacking_for, texts_of
+from pylogseg.inspect.verify.lacking import finding_texts, lacking_for
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.marks import is_marked, mark_of
@@ -44,11 +44,11 @@ from pylogseg.reading.transactions import Transactions
 from pylogseg.tables.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form, UnfitTimeError
 from pylogseg.tables.export.notes import (
     NOTES,
-    files_of,
     lock_place,
     note_key,
     note_name,
     note_names,
+    paths_in_note,
     read_note,
     said_of,
     unsay,
@@ -212,7 +212,7 @@ class TableExport:
         unsay(self.store)
 
 
-def parts_of(
+def plan_parts(
     logs: Iterable[LogFiles],
     table: TableExport,
     selection: Selection,
@@ -316,7 +316,7 @@ def export_parts(
 ) -> list[ExportedPart]:
     """Write what has changed to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
 
-    The parts are one of the lists of `parts_of`; the table may have travelled to another process. `advance` as of
+    The parts are one of the lists of `plan_parts`; the table may have travelled to another process. `advance` as of
     `export_part`.
     """
     done: list[ExportedPart] = []
@@ -343,9 +343,9 @@ def export_logs(
     executor: Executor = INLINE,
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[ExportedPart]:
-    """Bring a table up to date with logs: an executor exports the lists of `parts_of`. Arguments are those of it."""
+    """Bring a table up to date with logs: an executor exports the lists of `plan_parts`. Arguments are those of it."""
     with table.open_run([log.name for log in logs]):
-        groups = parts_of(logs, table, selection, state, keep_deleted=keep_deleted)
+        groups = plan_parts(logs, table, selection, state, keep_deleted=keep_deleted)
         sizes = [sum(part.segment.size for part in parts) for parts in groups]
         load = Workload("pylogseg export", sizes, on_bytes, () if table.dry_run else table.store.folders)
         work = functools.partial(_export, table=table)
@@ -391,7 +391,7 @@ def missing_files(
         above, name = os.path.split(finding.path)
         folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
         topic, number = (folder.topic, folder.partition) if folder else (None, None)
-        (problem,) = texts_of([finding])
+        (problem,) = finding_texts([finding])
         yield DatedFile(topic, number, finding.offset, "missing", problem=problem)
 
 
@@ -436,7 +436,7 @@ def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], 
             "problem": problem,
             "times": times,  # All records are there: no reader of the notes has to hear of it.
         }
-        stale = {path for old in (before, *others) for path in files_of(old)} - {file[0] for file in written}
+        stale = {path for old in (before, *others) for path in paths_in_note(old)} - {file[0] for file in written}
         # Said before it is done: who comes after a crash in the middle knows all names that may be there.
         pending = sorted(stale | {file[0] for file in written})
         write_note(store, part.note, {"pending": pending, "span": note["span"]})
@@ -475,7 +475,7 @@ def _is_same(before: dict[str, Any], span: PartSpan, part: ExportPart, store: Ob
 def _withdraw(store: ObjectStore, names: Iterable[str]) -> None:
     """Remove what notes name, and them."""
     for name in names:
-        _delete(store, files_of(read_note(store, name)))
+        _delete(store, paths_in_note(read_note(store, name)))
         store.delete(note_key(name))
 
 

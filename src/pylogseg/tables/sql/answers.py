@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pylogseg.tables.sql.words import has_offset_clause, limit_of
+from pylogseg.tables.sql.words import has_offset_clause, stated_limit
 from pylogseg.values.roles import ROLE_KEY
 
 #: What Arrow has no type for, and duckdb hands over as bytes, or as another number.
@@ -61,7 +61,7 @@ def row_limit(plan: str, sql: str) -> int | None:
     while len(steps) == 1:
         name, more = steps[0]["name"].strip(), steps[0].get("extra_info") or {}
         if name in ("LIMIT", "STREAMING_LIMIT") and limit is None:
-            limit = str(more.get("Limit") or limit_of(sql))
+            limit = str(more.get("Limit") or stated_limit(sql))
         elif name in ("PYTHON_ARROW_SCAN", "ARROW_SCAN"):
             return int(limit) if limit and limit.isdecimal() and not has_offset_clause(sql) else None
         elif name != "PROJECTION":

@@ -11,7 +11,7 @@ from typing import Any
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.reading.scan import Table
-from pylogseg.tables.opening import open_table
+from pylogseg.tables.opening import open_disk_table
 from pylogseg.values.decoding import Decoding, schemas_disk
 from pylogseg.values.forms import for_duckdb
 from pylogseg.values.internal.own_topics import is_own
@@ -43,18 +43,18 @@ class TypedTables:
         """Open the table of a topic; without a schema, where none was given, a column stays as it is."""
         if self._own is not None:
             with contextlib.suppress(NotOwnError):
-                return open_table(disk, decoding=replace(self._own, form=for_duckdb), **options)
+                return open_disk_table(disk, decoding=replace(self._own, form=for_duckdb), **options)
         if self._decoding is None or is_own(topic):
-            return open_table(disk, **options)
+            return open_disk_table(disk, **options)
         table, columns = None, list[str]()
         for which in self._decoding.columns:
             wanted = replace(self._decoding, columns=(*columns, which))
             try:
-                table = open_table(disk, decoding=wanted, **options)
+                table = open_disk_table(disk, decoding=wanted, **options)
             except RequestError as error:
                 if self._decoding.schema is not None:
                     raise
                 self._note(f"the {which}s of {topic} stay bytes", error)
             else:
                 columns.append(which)
-        return open_table(disk, **options) if table is None else table
+        return open_disk_table(disk, **options) if table is None else table

@@ -304,7 +304,7 @@ def has_offset_clause(sql: str) -> bool:
     return any(token.text.lower() == "offset" and _is_clause(tokens, i) for i, token in enumerate(tokens))
 
 
-def limit_of(sql: str) -> str:
+def stated_limit(sql: str) -> str:
     """Return the number of the only limit of a statement; empty if there are more, or it is no number.
 
     >>> limit_of("select key from orders limit 3"), limit_of("from (from orders limit 5) limit 3")

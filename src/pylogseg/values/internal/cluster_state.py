@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk
 from pylogseg.disk.listing import as_disk
-from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.filesystem import LocalFiles, Path
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.arrow.columns import arrow_schema
@@ -35,7 +35,6 @@ from pylogseg.values.internal.shares import share_table
 from pylogseg.values.internal.state_columns import CLUSTER_TABLES, MAPPED, SCHEMAS, STATE_COLUMNS, state_table
 from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
 
-Path = str | os.PathLike[str]
 #: The tables and their columns.
 STATE_TABLES: dict[str, pa.Schema] = {name: arrow_schema(columns) for name, columns in STATE_COLUMNS.items()}
 
@@ -210,7 +209,7 @@ class ClusterState:
         return state_table(rows, STATE_COLUMNS["transactions"])
 
     def _open_transactions(self) -> pa.Table:
-        return transactions.open_table(self._disk, self._cut_off, self.notes, self._now_ms())
+        return transactions.open_transactions_table(self._disk, self._cut_off, self.notes, self._now_ms())
 
     def _now_ms(self) -> int:
         """The moment, or the clock's time."""

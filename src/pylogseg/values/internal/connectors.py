@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pylogseg.disk.disk import Disk
 from pylogseg.format import bounded_json
-from pylogseg.format.messages.connect import KEYS, LOOKED_AT, kind_of
+from pylogseg.format.messages.connect import KEYS, LOOKED_AT, kind_of_keys
 from pylogseg.format.messages.secrets import MASK, is_secret_of_connector
 from pylogseg.reading.state import LENIENT
 from pylogseg.values.internal.cut_off import CutOff
@@ -94,7 +94,7 @@ def _of(record: _Record | None, name: str, default: Any = None) -> Any:
 def _topics(disk: Disk) -> dict[str, list[str]]:
     topics: dict[str, list[str]] = {kind: [] for kind in KEYS}
     for topic in sorted(disk.topics):
-        kind = None if topic.startswith("__") else kind_of(_first_keys(disk, topic))
+        kind = None if topic.startswith("__") else kind_of_keys(_first_keys(disk, topic))
         if kind is not None:
             topics[kind].append(topic)
     return topics

@@ -22,9 +22,9 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import decode_control
 from pylogseg.format.messages.framing import Part, decode_framed
-from pylogseg.format.messages.program import Decoded, Heads, decode_columns, heads, rows_of
+from pylogseg.format.messages.program import Decoded, Heads, decode_columns, heads, message_rows
 from pylogseg.format.messages.schema import Message, by_number
-from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.names import METADATA_TOPIC, FileKind, TopicPartition
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.offset_range import OffsetRange
@@ -32,7 +32,7 @@ from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset as end_offset_of
 from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import Reading
-from pylogseg.values.internal.partition_changes import LISTS, SAME_LEADER, SAME_STATE, Key, PartitionChanges
+from pylogseg.values.internal.partition_changes import LISTS, SAME_LEADER, SAME_STATE, PartitionChanges
 from pylogseg.walker.gaps import offsets_text
 
 _Fields = dict[str, Any]
@@ -100,8 +100,8 @@ class Image:
     _only: frozenset[str] = frozenset()
     _controls: list[ControlKind] = field(default_factory=list)
     _pending: list[Part] | None = None
-    _partitions: dict[Key, _Fields] = field(default_factory=dict)
-    _since: dict[Key, int] = field(default_factory=dict)
+    _partitions: dict[TopicPartition, _Fields] = field(default_factory=dict)
+    _since: dict[TopicPartition, int] = field(default_factory=dict)
     _changes: PartitionChanges = field(default_factory=PartitionChanges)
     _removed: set[str] = field(default_factory=set)
     clears_elr: bool = False  #: A record has emptied lists of eligible leaders.
@@ -112,7 +112,7 @@ class Image:
         return self._pending is not None
 
     @property
-    def partitions(self) -> dict[Key, _Fields]:
+    def partitions(self) -> dict[TopicPartition, _Fields]:
         """Topic id and partition to the fields of its record, changes applied."""
         if len(self._changes):
             self._apply_changes()
@@ -228,7 +228,9 @@ class Image:
                 self._changes.add(decoded, first + rows)
             elif name in _APPLY:
                 apply = _APPLY[name]
-                steps += [(row, apply, fields) for row, fields in zip(rows.tolist(), rows_of(decoded), strict=True)]
+                steps += [
+                    (row, apply, fields) for row, fields in zip(rows.tolist(), message_rows(decoded), strict=True)
+                ]
         for row in np.flatnonzero(left).tolist():
             self.time_ms = int(columns.timestamp[row])
             if control[row]:
@@ -426,7 +428,7 @@ def _change_partition(image: Image, fields: _Fields) -> None:
     state["partitionEpoch"] += 1
 
 
-def _unknown_partition(key: Key) -> _Fields:
+def _unknown_partition(key: TopicPartition) -> _Fields:
     """The facts of a partition without a record of its own, from its changes."""
     numbers = dict.fromkeys(("leader", "leaderEpoch", "partitionEpoch"), -1)
     lists: _Fields = {name: [] for name in LISTS}

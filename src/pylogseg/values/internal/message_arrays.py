@@ -108,7 +108,7 @@ def decode_binary(name: str, values: pa.Array, version: int) -> tuple[pa.StructA
     (structs, status) : tuple of pyarrow.StructArray and numpy.ndarray
         Null where a value is null or could not be decoded; then its status is an index of `REASONS`.
     """
-    place, size, source = spans(values)
+    place, size, source = binary_spans(values)
     decoded = decode_columns(name, np.full(len(size), version, np.int16), place, size, (source,))
     arrays = message_arrays(decoded)
     bits, nulls = _bits(decoded.status == 0)
@@ -116,7 +116,7 @@ def decode_binary(name: str, values: pa.Array, version: int) -> tuple[pa.StructA
     return structs, decoded.status
 
 
-def spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
+def binary_spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
     """Where the values of a binary array are in its data: places, sizes (-1 null), and the data."""
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     is_small = values.type in (pa.binary(), pa.string())  # as nearly all are: a cast would be a copy more
@@ -134,7 +134,7 @@ def spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32
 
 def with_payloads(columns: RecordColumns, which: str, texts: pa.Array) -> RecordColumns:
     """Return columns with these texts as keys or values, in one more source; a null leaves a payload as it is."""
-    start, sizes, source = spans(texts)
+    start, sizes, source = binary_spans(texts)
     there = sizes >= 0
     place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
     payloads: dict[str, Any] = {

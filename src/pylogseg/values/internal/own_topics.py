@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from pylogseg._native import _messages
 from pylogseg.format import bounded_json
-from pylogseg.format.messages.connect import LOOKED_AT, key_parts, kind_of
+from pylogseg.format.messages.connect import LOOKED_AT, key_parts, kind_of_keys
 from pylogseg.format.messages.framing import COORDINATOR_TOPICS, HOMES
 from pylogseg.format.messages.program import Heads, decode_columns, heads
 from pylogseg.format.messages.schema import Message, by_number
 from pylogseg.format.messages.secrets import CONFIG, MASK, SCRAM, SCRAM_SECRETS, is_secret, is_secret_of_connector
 from pylogseg.values.forms import Form, in_form, with_type
-from pylogseg.values.internal.message_arrays import message_arrays, message_type, spans
+from pylogseg.values.internal.message_arrays import binary_spans, message_arrays, message_type
 from pylogseg.values.schemas.topic import TOPIC
 
 
@@ -55,13 +55,13 @@ class MessageColumn:
 
     def decode(self, column: pa.Array, key: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
         """Decode a binary array; null where a value is null or does not decode, and why, by row."""
-        place, size, source = spans(column)
+        place, size, source = binary_spans(column)
         head = heads(place, size, (source,), framed=self._is_framed)
         number, version = head.number, head.version
         if not self._is_framed:
             version = np.zeros(len(size), np.int32) if self._is_key else head.number
         if key is not None:
-            key_place, key_size, key_source = spans(key)
+            key_place, key_size, key_source = binary_spans(key)
             number = heads(key_place, key_size, (key_source,), framed=False).number
         errors: dict[int, str] = {}
         members: dict[str, pa.Array] = {}
@@ -257,7 +257,7 @@ def connect_kind(keys: Iterable[pa.Array]) -> str | None:
                 kinds.append(None)
         if len(kinds) >= LOOKED_AT:
             break
-    return kind_of(kinds)
+    return kind_of_keys(kinds)
 
 
 def own_columns(

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.format.messages.program import Column, Decoded
+from pylogseg.format.names import TopicPartition
 
 _Fields = dict[str, Any]
 _Longs = npt.NDArray[np.int64]
-Key = tuple[str, int]
 _UUID = 22  # characters
 #: Fields that are taken over as they are where they are not null.
 LISTS = ("isr", "replicas", "removingReplicas", "addingReplicas", "directories", "eligibleLeaderReplicas",
@@ -46,7 +46,12 @@ class PartitionChanges:
         self._at.append(at)
         self.count += len(at)
 
-    def apply(self, partitions: dict[Key, _Fields], since: dict[Key, int], unknown: Callable[[Key], _Fields]) -> None:
+    def apply(
+        self,
+        partitions: dict[TopicPartition, _Fields],
+        since: dict[TopicPartition, int],
+        unknown: Callable[[TopicPartition], _Fields],
+    ) -> None:
         """Apply all changes to the fields of partitions; `unknown` makes the fields of a partition without a record.
 
         `since` is the number of the record that gave a partition all of its fields: earlier changes do not count.
@@ -138,7 +143,7 @@ class _Joined:
         items = np.concatenate([np.frombuffer(data, np.int32) for _, _, data, _ in self._nodes(name, True)]).tolist()
         return lambda row: items[ends[row - 1] if row else 0 : ends[row]]
 
-    def keys(self) -> tuple[list[Key], _Longs]:
+    def keys(self) -> tuple[list[TopicPartition], _Longs]:
         """The partitions, and for each row which one it is of."""
         raw = b"".join(bytes(data) for _, _, data, _ in self._nodes("topicId"))
         ids = np.frombuffer(raw, np.uint8).reshape(-1, _UUID)

@@ -17,11 +17,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from pylogseg.format.names import TopicPartition
 from pylogseg.values.internal.producers import ProducerRow
 
-#: Topic and partition.
-Place = tuple[str, int]
-Row = dict[str, Any]
+StateRow = dict[str, Any]
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
           "PrepareEpochFence")  # fmt: skip
 _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT, _COMPLETE_COMMIT, _COMPLETE_ABORT, _FENCE = 1, 2, 3, 4, 5, 7
@@ -42,7 +41,7 @@ class NotedTransaction:
     epochs: tuple[int, ...]  #: That its batches may have.
     status: int
     version: int
-    places: set[Place]
+    places: set[TopicPartition]
     is_listed: bool = True  #: True if `places` are all of them: a record of a complete one may have none.
     marker_epoch: int = -1
     started_ms: int = -1
@@ -54,7 +53,7 @@ class NotedTransaction:
         """True if it ends with a commit."""
         return self.status in (_PREPARE_COMMIT, _COMPLETE_COMMIT)
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: TopicPartition) -> bool:
         """Check whether a partition may be part of it."""
         return place in self.places or not self.is_listed
 
@@ -75,11 +74,11 @@ class StateRecord(NamedTuple):
     transactional_id: str
     partition: int
     version: int
-    fields: Row
+    fields: StateRow
     why: str
 
 
-def noted_transactions(rows: Iterable[Row]) -> list[NotedTransaction]:
+def noted_transactions(rows: Iterable[StateRow]) -> list[NotedTransaction]:
     """Return the transactions in the records of one transactional id, in the order of their offsets.
 
     A record of the state Empty counts as one without partitions.
@@ -98,7 +97,7 @@ def noted_transactions(rows: Iterable[Row]) -> list[NotedTransaction]:
     return done
 
 
-def _begin_note(row: Row, status: int, places: set[Place]) -> NotedTransaction:
+def _begin_note(row: StateRow, status: int, places: set[TopicPartition]) -> NotedTransaction:
     producer, epoch, version = row["producerId"], row["producerEpoch"], row["clientTransactionVersion"]
     epochs: tuple[int, ...] = (epoch,)
     if status in (*_PREPARED, *_COMPLETE):
@@ -122,7 +121,7 @@ def _begin_note(row: Row, status: int, places: set[Place]) -> NotedTransaction:
     return started
 
 
-def _go_on(noted: NotedTransaction, row: Row, status: int, places: set[Place]) -> None:
+def _go_on(noted: NotedTransaction, row: StateRow, status: int, places: set[TopicPartition]) -> None:
     noted.places |= places
     noted.version = max(noted.version, row["clientTransactionVersion"])
     if status in _PREPARED or noted.status == _ONGOING:
@@ -131,7 +130,7 @@ def _go_on(noted: NotedTransaction, row: Row, status: int, places: set[Place]) -
     _decide(noted, row, status)
 
 
-def _decide(noted: NotedTransaction, row: Row, status: int) -> None:
+def _decide(noted: NotedTransaction, row: StateRow, status: int) -> None:
     noted.updated_ms = max(noted.updated_ms, row["transactionLastUpdateTimestampMs"])
     if status != _ONGOING and noted.decided_ms < 0:
         noted.decided_ms = row["transactionLastUpdateTimestampMs"]
@@ -140,7 +139,9 @@ def _decide(noted: NotedTransaction, row: Row, status: int) -> None:
 # ---- one open transaction ----
 
 
-def end_of(producer: ProducerRow, place: Place, noted: Sequence[NotedTransaction] | None, lacks: str = "") -> OpenEnd:
+def decide_end(
+    producer: ProducerRow, place: TopicPartition, noted: Sequence[NotedTransaction] | None, lacks: str = ""
+) -> OpenEnd:
     """Decide how a producer's open transaction at the end of a partition's log ends.
 
     `noted` is what its coordinator has of the producer's id, in order, and None if no transactional id has it. `lacks`
@@ -191,24 +192,24 @@ def _is_over(noted: NotedTransaction, producer: ProducerRow) -> bool:
 class CoordinatorLog:
     """The transactions in `__transaction_state`."""
 
-    current: dict[str, Row] = field(default_factory=dict)  #: The last record of each transactional id.
+    current: dict[str, StateRow] = field(default_factory=dict)  #: The last record of each transactional id.
     noted: dict[int, list[NotedTransaction]] = field(default_factory=dict)  #: Of the producers that were asked for.
     lacks: str = ""  #: Why there may be more.
 
 
-Facts = Mapping[Place, Sequence[ProducerRow]]
+Facts = Mapping[TopicPartition, Sequence[ProducerRow]]
 
 
 @dataclass
 class EndPlan:
     """The records to append to the partitions of a log directory, and to `__transaction_state`."""
 
-    ends: dict[Place, list[tuple[ProducerRow, OpenEnd]]] = field(default_factory=dict)
+    ends: dict[TopicPartition, list[tuple[ProducerRow, OpenEnd]]] = field(default_factory=dict)
     records: list[StateRecord] = field(default_factory=list)
 
 
 def planned_ends(
-    coordinator: CoordinatorLog, facts: Facts, here: Collection[Place], *, aborts: bool = False
+    coordinator: CoordinatorLog, facts: Facts, here: Collection[TopicPartition], *, aborts: bool = False
 ) -> EndPlan:
     """Decide about all open transactions, and make the records that their coordinator needs.
 
@@ -229,7 +230,7 @@ def planned_ends(
             reached[row.producer_id] = max(reached.get(row.producer_id, -1), row.epoch)
             if row.first_txn_offset < 0:
                 continue
-            end = end_of(row, place, coordinator.noted.get(row.producer_id), coordinator.lacks)
+            end = decide_end(row, place, coordinator.noted.get(row.producer_id), coordinator.lacks)
             if end.action == "abort" and _is_version_2(coordinator, row):
                 commits = markers.get((row.producer_id, row.epoch + 1))
                 if commits:
@@ -253,7 +254,7 @@ def _is_version_2(coordinator: CoordinatorLog, row: ProducerRow) -> bool:
 
 
 def _has_ended(
-    row: Row, facts: Facts, markers: Mapping[tuple[int, int], bool], coordinator: CoordinatorLog, aborts: bool
+    row: StateRow, facts: Facts, markers: Mapping[tuple[int, int], bool], coordinator: CoordinatorLog, aborts: bool
 ) -> bool:
     """Check whether partitions show the end of a transaction that is ongoing for its coordinator; note which it was."""
     if row["transactionStatus"] != _ONGOING:
@@ -283,7 +284,9 @@ def _has_ended(
     return True
 
 
-def _find_completion(row: Row, reached: int, here: Collection[Place], *, is_over: bool) -> StateRecord | None:
+def _find_completion(
+    row: StateRow, reached: int, here: Collection[TopicPartition], *, is_over: bool
+) -> StateRecord | None:
     """Return the record after which a coordinator sends no marker again, and hands out a greater epoch than it did."""
     status, listed = row["transactionStatus"], list(row["transactionPartitions"] or ())
     fields = {name: value for name, value in row.items() if not name.startswith(("record", "internal"))}

@@ -124,7 +124,7 @@ def _or_none(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[str, int, ProducerRow]]:
+def list_producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[str, int, ProducerRow]]:
     for topic in sorted(disk.topics):
         for log in newest_replicas(disk, topic, notes):
             partition = int(log.name.rpartition("-")[2])
@@ -148,12 +148,12 @@ def producers_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
             "openSinceOffset": _or_none(producer.first_txn_offset),
             "transactionalId": names.get(producer.producer_id),
         }
-        for topic, partition, producer in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
+        for topic, partition, producer in list_producers(disk, PartitionEnds(disk, cut_off, notes), notes)
     ]
     return state_table(rows, PRODUCERS)
 
 
-def open_table(
+def open_transactions_table(
     disk: Disk, cut_off: CutOff, notes: Notes, now_ms: int, max_timeout_ms: int = MAX_TIMEOUT_MS
 ) -> pa.Table:
     """Return a row for each transaction that is open in a partition.
@@ -164,7 +164,7 @@ def open_table(
     transactions = {row["producerId"]: row for row in transaction_rows(disk, cut_off, notes)}
     rows = [
         open_row(topic, partition, producer, transactions, now_ms, max_timeout_ms)
-        for topic, partition, producer in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
+        for topic, partition, producer in list_producers(disk, PartitionEnds(disk, cut_off, notes), notes)
         if producer.first_txn_offset >= 0
     ]
     return state_table(rows, OPEN_TRANSACTIONS)

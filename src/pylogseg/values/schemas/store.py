@@ -12,12 +12,12 @@ from pathlib import Path as FilePath
 from pylogseg.disk.disk import Disk
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.file_errors import storage_error
+from pylogseg.env.filesystem import Path
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.registry import Registry
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Schema, guid_of, in_context
 from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
 
-Path = str | os.PathLike[str]
 _TYPES = {".avsc": "AVRO", ".avro": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 _URL = re.compile(r"https?://", re.IGNORECASE)
 #: A URL without its scheme, or with another: as a path, an error would show the password.
