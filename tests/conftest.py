@@ -117,6 +117,18 @@ def examples() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shop(golden: Path) -> Path:
+    """The log directory of a shop's broker, beside a schema registry, with the answers of the registry."""
+    return golden / "inside" / "schemas"
+
+
+@pytest.fixture(scope="session")
+def group_disk(golden: Path) -> Path:
+    """The log directory of a broker with groups and transactions, with the output of Kafka's tools."""
+    return golden / "inside" / "groups"
+
+
+@pytest.fixture(scope="session")
 def corpus() -> Path:
     """Folder of files that other brokers wrote, which is no part of the project; skips where it is absent."""
     path = Path(os.environ.get("PYLOGSEG_CORPUS") or TESTS.parent.parent / "shared" / "corpus")

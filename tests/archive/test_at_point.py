@@ -31,13 +31,6 @@ from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline import restore
 
 
-@pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> History:
-    found = History(tmp_path_factory.mktemp("history"))
-    found.run()
-    return found
-
-
 def test_reads(history: History) -> None:
     """Through the URL and by the function; what was written later, cleaned or deleted since does not count."""
     assert len({len(rows["orders-0", "read_committed"]) for rows in history.rows.values()}) > 2

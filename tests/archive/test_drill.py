@@ -33,13 +33,6 @@ from pylogseg.reading.seek import end_offset
 from pylogseg.values.internal.producers import producers_of
 
 
-@pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> History:
-    found = History(tmp_path_factory.mktemp("history"))
-    found.run()
-    return found
-
-
 def test_all_points(history: History, tmp_path: Path) -> None:
     for point in history.archiver.points:
         result = drill(history.url, point=point.id, folder=tmp_path)

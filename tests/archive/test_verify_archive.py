@@ -30,13 +30,6 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.inspect.verify.findings import Finding, Level
 
 
-@pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> History:
-    found = History(tmp_path_factory.mktemp("history"))
-    found.run()
-    return found
-
-
 @pytest.fixture
 def archive(history: History, tmp_path: Path) -> Path:
     return Path(shutil.copytree(history.archiver.root, tmp_path / "archive"))

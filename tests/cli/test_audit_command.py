@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-import pytest
 from helpers.foreign_tables import parquet, records
 from helpers.shell import pylogseg, rows
-
-
-@pytest.fixture(scope="module")
-def examples(request):
-    return request.config.rootpath / "examples" / "data"
 
 
 def test_right(examples, tmp_path):

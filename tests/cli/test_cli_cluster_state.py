@@ -36,11 +36,6 @@ DECODERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "groups"
-
-
 def table(text: str, count: int) -> set[tuple[str, ...]]:
     """The first words of each line that is a row, headings and warnings left out."""
     lines = [line.split() for line in text.splitlines()]
@@ -50,39 +45,39 @@ def table(text: str, count: int) -> set[tuple[str, ...]]:
     }
 
 
-def told(folder: Path, name: str) -> str:
-    return (folder / "expected" / "cli" / f"{name}.txt").read_text(encoding="utf-8")
+def told(group_disk: Path, name: str) -> str:
+    return (group_disk / "expected" / "cli" / f"{name}.txt").read_text(encoding="utf-8")
 
 
 # ---- groups ----
 
 
-def at_the_end(folder: Path) -> list[str]:
+def at_the_end(group_disk: Path) -> list[str]:
     """The moment at which Kafka's tools were asked: the stop of the broker appends to the metadata."""
-    at = json.loads((folder / "expected" / "at.json").read_text())
+    at = json.loads((group_disk / "expected" / "at.json").read_text())
     return ["--as-of", f"__cluster_metadata-0={at['metadataOffset']}"]
 
 
-def test_offsets_as_kafka_describes_them(folder: Path) -> None:
-    done = pylogseg("groups", folder, "--offsets", *at_the_end(folder))
+def test_offsets_as_kafka_describes_them(group_disk: Path) -> None:
+    done = pylogseg("groups", group_disk, "--offsets", *at_the_end(group_disk))
     assert (done.code, done.err) == (0, "")
     ours, _, shares = done.text.partition("\n\n")
     # kafka-consumer-groups.sh does not list the partitions of streams groups.
-    expected = table(told(folder, "consumer-groups-offsets"), 10)
+    expected = table(told(group_disk, "consumer-groups-offsets"), 10)
     found = {row for row in table(ours, 10) if row[0] != "streams-app"}
     # An offset in an open transaction, of a partition without another: Kafka's tool does not see it.
     assert found - expected == {("txn-group", "other", "0", "-", "-", "14", "-", "-", "-", "-")}
     assert expected <= found
     assert {row for row in table(shares, 6) if row[0] == "share-main" and row[4] != "-"} == table(
-        told(folder, "share-groups-offsets"), 6
+        told(group_disk, "share-groups-offsets"), 6
     ) - {("Share", "group", "'share-reset'", "has", "no", "offset")}
 
 
-def test_damage_shows_in_the_exit_code(folder: Path, tmp_path: Path) -> None:
+def test_damage_shows_in_the_exit_code(group_disk: Path, tmp_path: Path) -> None:
     """What was passed by is named, and the rest is printed: also a group whose tombstone was in it."""
-    names = [f"data{number}" for number in (0, 1) if (folder / f"data{number}").is_dir()]
+    names = [f"data{number}" for number in (0, 1) if (group_disk / f"data{number}").is_dir()]
     for name in names:
-        shutil.copytree(folder / name, tmp_path / name)
+        shutil.copytree(group_disk / name, tmp_path / name)
     assert pylogseg("groups", tmp_path).code == 0
     logs = [path for path in tmp_path.glob("*/__consumer_offsets-*/*.log") if path.stat().st_size > 1000]
     assert logs
@@ -128,10 +123,10 @@ def test_producers_without_their_coordinator(tmp_path: Path, examples: Path) -> 
     assert len(done.text.splitlines()) > 1
 
 
-def test_members_as_kafka_describes_them(folder: Path) -> None:
-    done = pylogseg("groups", folder, "--members", "--json", *at_the_end(folder))
+def test_members_as_kafka_describes_them(group_disk: Path) -> None:
+    done = pylogseg("groups", group_disk, "--members", "--json", *at_the_end(group_disk))
     found = {row["memberId"]: row for row in map(json.loads, done.text.splitlines())}
-    for line in told(folder, "consumer-groups-members").splitlines():
+    for line in told(group_disk, "consumer-groups-members").splitlines():
         words = line.split()
         member = found.get(words[1]) if len(words) > 1 else None
         if member is None:
@@ -143,48 +138,48 @@ def test_members_as_kafka_describes_them(folder: Path) -> None:
         assert str(partitions) in words
 
 
-def test_topics_that_the_metadata_does_not_have(folder: Path) -> None:
+def test_topics_that_the_metadata_does_not_have(group_disk: Path) -> None:
     """As deleted ones: committed offsets say their names, so each partition is there once."""
-    rows = pylogseg("groups", folder / "data1", "--lag", "--json").rows
+    rows = pylogseg("groups", group_disk / "data1", "--lag", "--json").rows
     keys = [(row["group"], row["topic"], row["partition"]) for row in rows if row["group"] == "upgraded"]
     assert keys == [("upgraded", "in", n) for n in range(4)] + [("upgraded", "in2", n) for n in range(2)]
-    members = pylogseg("groups", folder / "data1", "upgraded", "--members", "--json").rows
+    members = pylogseg("groups", group_disk / "data1", "upgraded", "--members", "--json").rows
     assert {each["topic"] for row in members for each in row["assignment"]} == {"in", "in2"}
 
 
-def test_groups_as_kafka_lists_them(folder: Path) -> None:
-    done = pylogseg("groups", folder, "--json")
+def test_groups_as_kafka_lists_them(group_disk: Path) -> None:
+    done = pylogseg("groups", group_disk, "--json")
     listed = {(row["group"], row["type"], row["state"]) for row in map(json.loads, done.text.splitlines())}
-    expected = table(told(folder, "consumer-groups-list"), 3)
+    expected = table(told(group_disk, "consumer-groups-list"), 3)
     assert {row for row in listed if row[1] in ("Classic", "Consumer")} - {("connect-cluster", "Classic", "Empty")} == {
         row for row in expected if row[1] in ("Classic", "Consumer") and row[0] != "connect-cluster"
     }
 
 
-def test_one_group(folder: Path) -> None:
-    done = pylogseg("groups", folder, "mixed", "--offsets")
+def test_one_group(group_disk: Path) -> None:
+    done = pylogseg("groups", group_disk, "mixed", "--offsets")
     assert [line.split()[:3] for line in done.text.splitlines()[1:]] == [
         ["mixed", topic, partition]
         for topic, partition in (("in", "0"), ("in", "1"), ("in", "2"), ("in", "3"), ("in2", "1"))
     ]
-    done = pylogseg("groups", folder, "txn-group", "--offsets")
+    done = pylogseg("groups", group_disk, "txn-group", "--offsets")
     assert "38 pending" not in done.text
     assert "pending in a transaction of producer 2003" in done.text
-    done = pylogseg("groups", folder, "nobody")
+    done = pylogseg("groups", group_disk, "nobody")
     assert done.code == 2
     assert done.err.startswith("pylogseg: there is no group nobody here: there are ")
-    assert "there is no group txn-grup here: did you mean txn-group" in pylogseg("groups", folder, "txn-grup").err
+    assert "there is no group txn-grup here: did you mean txn-group" in pylogseg("groups", group_disk, "txn-grup").err
 
 
-def test_export(folder: Path, tmp_path: Path) -> None:
-    done = pylogseg("groups", folder, "mixed", "--export", tmp_path / "one.csv")
+def test_export(group_disk: Path, tmp_path: Path) -> None:
+    done = pylogseg("groups", group_disk, "mixed", "--export", tmp_path / "one.csv")
     assert done.text == f"{tmp_path}/one.csv: 5 offsets\n"
     assert (tmp_path / "one.csv").read_text() == "in,0,2000\nin,1,1001\nin,2,50\nin,3,6\nin2,1,71\n"
-    done = pylogseg("groups", folder, "--export", tmp_path / "all.csv")
+    done = pylogseg("groups", group_disk, "--export", tmp_path / "all.csv")
     with open(tmp_path / "all.csv", encoding="utf-8", newline="") as file:
         listed = list(csv.reader(file))
     assert ["mixed", "in", "0", "2000"] in listed
-    groups = json.loads((folder / "expected" / "groups.json").read_text())
+    groups = json.loads((group_disk / "expected" / "groups.json").read_text())
     assert len(listed) == sum(len(each["offsets"]) for each in groups.values() if each["type"] != "Share")
 
 
@@ -206,48 +201,48 @@ def test_an_offset_above_the_end_is_noted(tmp_path: Path) -> None:
     assert [each["whyNotKnown"] for each in report["groupOffsets"]] == [above]
 
 
-def test_as_of(folder: Path) -> None:
-    ends = json.loads((folder / "expected" / "phase-1" / "at.json").read_text())["internalTopics"]
+def test_as_of(group_disk: Path) -> None:
+    ends = json.loads((group_disk / "expected" / "phase-1" / "at.json").read_text())["internalTopics"]
     moment = ",".join(f"{name}={offset}" for name, offset in ends.items() if name.startswith("__consumer"))
-    done = pylogseg("groups", folder, "--json", "--as-of", moment)
-    expected = json.loads((folder / "expected" / "phase-1" / "groups.json").read_text())
+    done = pylogseg("groups", group_disk, "--json", "--as-of", moment)
+    expected = json.loads((group_disk / "expected" / "phase-1" / "groups.json").read_text())
     assert {row["group"] for row in map(json.loads, done.text.splitlines())} == set(expected)
-    assert pylogseg("groups", folder, "--json", "--as-of", "1").text == ""
+    assert pylogseg("groups", group_disk, "--json", "--as-of", "1").text == ""
     for wrong in ("__consumer_offsets=5", "a-1=x", "yesterday", "2026-01-01T00:00:00"):
-        assert pylogseg("groups", folder, "--as-of", wrong).code == 2
+        assert pylogseg("groups", group_disk, "--as-of", wrong).code == 2
 
 
 @pytest.mark.parametrize("command", ["groups", "transactions"])
-def test_one_view_at_a_time(folder: Path, command: str) -> None:
+def test_one_view_at_a_time(group_disk: Path, command: str) -> None:
     views = {"groups": ["--offsets", "--members"], "transactions": ["--open", "--hanging"]}[command]
-    done = pylogseg(command, folder, *views)
+    done = pylogseg(command, group_disk, *views)
     assert (done.code, "choose one of" in done.err) == (2, True)
 
 
 # ---- transactions ----
 
 
-def test_transactions_as_kafka_lists_them(folder: Path) -> None:
-    done = pylogseg("transactions", folder)
+def test_transactions_as_kafka_lists_them(group_disk: Path) -> None:
+    done = pylogseg("transactions", group_disk)
     found = {(row[0], row[1], row[3]) for row in table(done.text, 4)}
-    assert found == {(row[0], row[2], row[3]) for row in table(told(folder, "transactions-list"), 4)}
+    assert found == {(row[0], row[2], row[3]) for row in table(told(group_disk, "transactions-list"), 4)}
 
 
-def test_hanging_transactions(folder: Path) -> None:
-    done = pylogseg("transactions", folder, "--hanging")
+def test_hanging_transactions(group_disk: Path) -> None:
+    done = pylogseg("transactions", group_disk, "--hanging")
     head, row, command = done.text.splitlines()
-    line = told(folder, "transactions-find-hanging").splitlines()[1].split()
+    line = told(group_disk, "transactions-find-hanging").splitlines()[1].split()
     assert row.split()[:7] == line[:7]  # the rest is its age
-    assert head.split()[:7] == told(folder, "transactions-find-hanging").split()[:7]
+    assert head.split()[:7] == told(group_disk, "transactions-find-hanging").split()[:7]
     assert command == (
         "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic hang --partition 0 --start-offset 3"
     )
 
 
 @pytest.mark.parametrize("name", ["hang", "out"])
-def test_producers_as_kafka_describes_them(folder: Path, name: str) -> None:
-    done = pylogseg("transactions", folder, "--producers")
-    lines = [line.split() for line in told(folder, f"transactions-describe-producers-{name}").splitlines()]
+def test_producers_as_kafka_describes_them(group_disk: Path, name: str) -> None:
+    done = pylogseg("transactions", group_disk, "--producers")
+    lines = [line.split() for line in told(group_disk, f"transactions-describe-producers-{name}").splitlines()]
     expected = {tuple(words) for words in lines if words and words[0].isdigit()}
     found = {tuple(words[2:]) for words in map(str.split, done.text.splitlines()) if words[0] == name}
     assert expected
@@ -257,35 +252,35 @@ def test_producers_as_kafka_describes_them(folder: Path, name: str) -> None:
 # ---- cluster ----
 
 
-def test_cluster(folder: Path) -> None:
-    done = pylogseg("cluster", folder)
+def test_cluster(group_disk: Path) -> None:
+    done = pylogseg("cluster", group_disk)
     assert done.code == 0
     assert [line.split()[0] for line in done.text.splitlines()] == [
         "TABLE", "topics", "partitions", "configs", "brokers", "acls", "quotas", "users", "features",
     ]  # fmt: skip
-    done = pylogseg("cluster", folder, "users")
+    done = pylogseg("cluster", group_disk, "users")
     assert done.text.count("********") == 6
-    assert "********" not in pylogseg("cluster", folder, "users", "--show-secrets").text
-    done = pylogseg("cluster", folder, "groups")
+    assert "********" not in pylogseg("cluster", group_disk, "users", "--show-secrets").text
+    done = pylogseg("cluster", group_disk, "groups")
     assert (done.code, done.err.startswith("pylogseg: there is no table groups: tables are topics, ")) == (2, True)
 
 
-def test_two_tables(folder: Path) -> None:
-    done = pylogseg("cluster", folder, "features", "brokers", "--json")
+def test_two_tables(group_disk: Path) -> None:
+    done = pylogseg("cluster", group_disk, "features", "brokers", "--json")
     found = [json.loads(line) for line in done.text.splitlines()]
     assert [row.get("feature") for row in found].count(None) == 2
-    assert "\n\nBROKERID" in pylogseg("cluster", folder, "features", "brokers").text
+    assert "\n\nBROKERID" in pylogseg("cluster", group_disk, "features", "brokers").text
 
 
 # ---- dump ----
 
 
-def test_decoders_line_by_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoders_line_by_line(group_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every line that Kafka's tool prints of these files with the decoder of their topic."""
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(group_disk)
     lines = 0
-    for path in sorted((folder / "expected" / "decoders").rglob("*.txt.gz")):
-        name = path.relative_to(folder / "expected" / "decoders").as_posix().removesuffix(".txt.gz")
+    for path in sorted((group_disk / "expected" / "decoders").rglob("*.txt.gz")):
+        name = path.relative_to(group_disk / "expected" / "decoders").as_posix().removesuffix(".txt.gz")
         short = name.endswith(".short")
         file = name.removesuffix(".short")
         topic = "__cluster_metadata" if file.endswith(".checkpoint") else Path(file).parent.name.rpartition("-")[0]
@@ -298,7 +293,7 @@ def test_decoders_line_by_line(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert lines == 5028
 
 
-def test_what_a_decoder_does_not_know(folder: Path, tmp_path: Path) -> None:
+def test_what_a_decoder_does_not_know(group_disk: Path, tmp_path: Path) -> None:
     """Records of other topics: a type that there is not, a key that there is not."""
 
     def dumped(records: list[tuple[int, bytes | None, bytes | None]], option: str) -> tuple[str, str]:
@@ -321,8 +316,8 @@ def test_what_a_decoder_does_not_know(folder: Path, tmp_path: Path) -> None:
     assert text == "| payload: Error at 0, skipping. Found 1 byte(s) of garbage after EndTransactionRecord"
 
 
-def test_open_transactions(folder: Path) -> None:
-    done = pylogseg("transactions", folder, "--open", "--json")
+def test_open_transactions(group_disk: Path) -> None:
+    done = pylogseg("transactions", group_disk, "--open", "--json")
     rows = [json.loads(line) for line in done.text.splitlines()]
     assert {row["topic"] for row in rows} == {"hang", "out", "__consumer_offsets"}
     assert {(row["topic"], row["coordinatorState"], row["isHeld"]) for row in rows} == {
@@ -330,7 +325,7 @@ def test_open_transactions(folder: Path) -> None:
         ("out", "Ongoing", True),
         ("__consumer_offsets", "Ongoing", True),
     }
-    lines = pylogseg("transactions", folder, "--open").text.splitlines()
+    lines = pylogseg("transactions", group_disk, "--open").text.splitlines()
     assert [line.endswith("Empty, not of this one") for line in lines if line.startswith("hang")] == [True]
 
 

@@ -30,21 +30,16 @@ LINES = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
-def golden_values(folder: Path, topic: str) -> dict[tuple[int, int], Any]:
-    text = gzip.decompress((folder / "expected" / "typed.jsonl.gz").read_bytes())
+def golden_values(shop: Path, topic: str) -> dict[tuple[int, int], Any]:
+    text = gzip.decompress((shop / "expected" / "typed.jsonl.gz").read_bytes())
     lines = [line for line in map(json.loads, text.splitlines()) if line["topic"] == topic]
     return {(line["partition"], line["offset"]): line.get("value") for line in lines}
 
 
-def test_cat_every_type(folder: Path) -> None:
-    done = shell("cat", folder, "types", "--value-as", "schema")
+def test_cat_every_type(shop: Path) -> None:
+    done = shell("cat", shop, "types", "--value-as", "schema")
     assert (done.code, done.err) == (0, "")
-    expected = golden_values(folder, "types")
+    expected = golden_values(shop, "types")
     for line in done.text.splitlines():
         row = json.loads(line, parse_float=Decimal)
         mine, their = row["value"], expected[row["partition"], row["offset"]]
@@ -70,13 +65,13 @@ def test_cat_every_type(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--merge", "time"], ["--jobs", "1"], ["--tail", "40"]])
-def test_cat_what_does_not_decode(folder: Path, options: list[str]) -> None:
-    done = shell("cat", folder, "orders", "--key-as", "schema", "--value-as", "schema", *options)
+def test_cat_what_does_not_decode(shop: Path, options: list[str]) -> None:
+    done = shell("cat", shop, "orders", "--key-as", "schema", "--value-as", "schema", *options)
     assert done.code == 1
     assert "8 payloads could not be decoded; " in done.err
     assert "the value of offset 31: no schema 999" in done.err
     found = {(row["partition"], row["offset"]): row for row in done.rows}
-    expected = golden_values(folder, "orders")
+    expected = golden_values(shop, "orders")
     assert len(found) == len(expected)
     assert found[0, 33]["value"].startswith("base64:") or found[0, 33]["value"] == "\0\0\0"
     assert found[0, 32]["value"] == "plain text"
@@ -84,58 +79,74 @@ def test_cat_what_does_not_decode(folder: Path, options: list[str]) -> None:
     assert found[0, 0]["key"] == "order-0"
 
 
-def test_cat_templates_and_schemas(folder: Path) -> None:
-    alone = folder / "data1" / "old-0"
-    done = shell("cat", alone, "--value-as", "schema", "--registry", folder, "--schema", "13", "-f", "%o %s|")
+def test_cat_templates_and_schemas(shop: Path) -> None:
+    alone = shop / "data1" / "old-0"
+    done = shell("cat", alone, "--value-as", "schema", "--registry", shop, "--schema", "13", "-f", "%o %s|")
     assert done.out == b'0 {"x":1}|1 {"x":2}|2 {"x":2}|'
     assert (
         b'0,"{""x"":1,""y"":null}"'
-        in shell("cat", folder, "old", "--value-as", "schema", "--csv", "--fields", "offset,value").out
+        in shell("cat", shop, "old", "--value-as", "schema", "--csv", "--fields", "offset,value").out
     )
     for wrong in (["--schema", "13"], ["--value-as", "schema", "--schema", "none-value"], ["--value-as", "typed"]):
-        assert shell("cat", folder, "old", *wrong).code == 2
+        assert shell("cat", shop, "old", *wrong).code == 2
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_export(folder: Path, tmp_path: Path, form: str) -> None:
+def test_export(shop: Path, tmp_path: Path, form: str) -> None:
     target = tmp_path / f"orders.{form}"
     done = shell(
-        "export", folder, "orders", "--out", target, "--value-type", "schema", "--columns", "partition,offset,value"
+        "export",
+        shop,
+        "orders",
+        "--out",
+        target,
+        "--value-type",
+        "schema",
+        "--columns",
+        "partition,offset,value",
     )
     assert done.code == 1
     assert "8 payloads could not be decoded" in done.err
     table = pq.read_table(target) if form == "parquet" else pa.ipc.open_file(target).read_all()
     expected = pylogseg.read_arrow(
-        folder, "orders", decoding="value", columns=["partition", "offset", "value"]
+        shop, "orders", decoding="value", columns=["partition", "offset", "value"]
     ).read_all()
     assert table.column_names == expected.column_names
     assert table.to_pylist() == expected.to_pylist()
     skipped = tmp_path / f"skipped.{form}"
-    more = ["--on-undecoded", "skip", "--registry", folder, "--schema", "orders-value:2"]
-    done = shell("export", folder, "orders", "--out", skipped, "--value-type", "schema", *more)
+    more = ["--on-undecoded", "skip", "--registry", shop, "--schema", "orders-value:2"]
+    done = shell("export", shop, "orders", "--out", skipped, "--value-type", "schema", *more)
     assert f"{len(expected) - 8} records in 1 file" in done.text  # and not those that are left out
     table = pq.read_table(skipped) if form == "parquet" else pa.ipc.open_file(skipped).read_all()
     assert table.num_rows == len(expected) - 8
     assert "valueRaw" not in table.column_names
 
 
-def test_export_options(folder: Path, tmp_path: Path) -> None:
+def test_export_options(shop: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    assert shell("export", folder, "types", "--out", lake, "--value-type", "schema", "--key-type", "string").code == 0
+    assert shell("export", shop, "types", "--out", lake, "--value-type", "schema", "--key-type", "string").code == 0
     (path,) = lake.rglob("*.parquet")
     assert pq.read_schema(path).field("value").type.field("ts").type == pa.timestamp("ms", "UTC")
     for wrong in (["--schema", "1"], ["--on-undecoded", "skip"], ["--to", "jsonl", "--value-type", "schema"]):
-        assert shell("export", folder, "old", "--out", tmp_path / "no", *wrong).code == 2
+        assert shell("export", shop, "old", "--out", tmp_path / "no", *wrong).code == 2
     done = shell(
-        "export", folder, "orders", "--out", tmp_path / "x.parquet", "--value-type", "schema", "--on-undecoded", "raise"
+        "export",
+        shop,
+        "orders",
+        "--out",
+        tmp_path / "x.parquet",
+        "--value-type",
+        "schema",
+        "--on-undecoded",
+        "raise",
     )
     assert done.code == 1
     assert not (tmp_path / "x.parquet").exists()
 
 
-def test_several_topics_each_by_its_schemas(folder: Path, tmp_path: Path) -> None:
+def test_several_topics_each_by_its_schemas(shop: Path, tmp_path: Path) -> None:
     """In the order of time as well; one without a schema stays text, with a note."""
-    shutil.copytree(folder, tmp_path / "disk")
+    shutil.copytree(shop, tmp_path / "disk")
     with pylogseg.open_log(tmp_path / "disk" / "data1" / "plain-0") as log:
         log.append([(1_700_000_000_000, None, b"text")])
     names = ["types", "docs", "old", "plain"]
@@ -201,7 +212,7 @@ def _typed_orders(root: Path) -> list[Any]:
     return ["--value-as", "schema", "--registry", root / "7.avsc", "--schema", "7"]
 
 
-def test_grep_searches_what_it_prints(folder: Path, tmp_path: Path) -> None:
+def test_grep_searches_what_it_prints(shop: Path, tmp_path: Path) -> None:
     """Typed values match as the JSON they are printed as; what does not decode as its bytes, and it is said."""
     how = _typed_orders(tmp_path)
     done = shell("grep", "5", tmp_path, "orders", *how, "--fields", "offset,value")
@@ -219,18 +230,18 @@ def test_grep_searches_what_it_prints(folder: Path, tmp_path: Path) -> None:
         plain, red = (shell("grep", "5", tmp_path, *how, *options, "--color", when) for when in ("never", "always"))
         assert re.sub(rb"\x1b\[[0-9;]*m", b"", red.out) == plain.out
     assert b"\x1b[1;31m5\x1b[0m" in shell("grep", "5", tmp_path, *how, "--csv", "--color", "always").out
-    own = shell("grep", "GroupMetadata", folder, "--internal")
+    own = shell("grep", "GroupMetadata", shop, "--internal")
     assert own.code in (0, 1)
 
 
-def test_grep_in_both_decoded(folder: Path) -> None:
+def test_grep_in_both_decoded(shop: Path) -> None:
     """Keys and values: matches in them are coloured too."""
     how = ["--key-as", "schema", "--value-as", "schema", "--color", "always", "--csv", "--fields", "offset,key,value"]
-    done = shell("grep", "order-0", folder, "orders", *how, "-n", "1")
+    done = shell("grep", "order-0", shop, "orders", *how, "-n", "1")
     assert b"\x1b[1;31morder-0\x1b[0m" in done.out
 
 
-def test_export_text(folder: Path, tmp_path: Path) -> None:
+def test_export_text(shop: Path, tmp_path: Path) -> None:
     """JSON lines have what `cat` prints, CSV too; records that do not decode stay, go, or end it."""
     disk = tmp_path / "disk"
     how = _typed_orders(disk)
@@ -257,7 +268,7 @@ def test_export_text(folder: Path, tmp_path: Path) -> None:
     )
     for wrong in (["--schema", "7"], ["--on-undecoded", "skip"], ["--value-type", "schema"], ["--show-secrets"],
                   ["--internal", "--value-as", "schema"], ["--internal", "--on-undecoded", "skip"]):  # fmt: skip
-        assert shell("export", folder, "old", "--out", tmp_path / "no.jsonl", *wrong).code == 2
+        assert shell("export", shop, "old", "--out", tmp_path / "no.jsonl", *wrong).code == 2
 
 
 def test_export_own_topics_as_text(golden: Path, tmp_path: Path) -> None:

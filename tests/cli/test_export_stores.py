@@ -4,9 +4,7 @@ whole objects, a state that readers see, and a run that dies at any request.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -20,10 +18,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from helpers.dying_stores import Dies, dying, memory
 from helpers.shell import pylogseg
 
 import pylogseg as package
-from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, RemoteStore, store_of
+from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, store_of
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.offline import compact
 from pylogseg.reading.logs import logs_of
@@ -44,16 +43,9 @@ from pylogseg.tables.export.notes import (
 from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, plan_parts
 from pylogseg.tables.short_forms import read_arrow
 
+__all__ = ["memory"]
 URL = "memory://lake"
 CHANGES = ("put", "delete")
-
-
-@pytest.fixture(autouse=True)
-def memory() -> Iterator[Any]:
-    system = fsspec.filesystem("memory")
-    yield system
-    system.store.clear()
-    system.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture(params=["folder", "memory", "file"])
@@ -140,35 +132,11 @@ def test_again_and_what_changed(tmp_path: Path) -> None:
     assert rows() == in_log(disk)
 
 
-class Dies(BaseException):
-    """From the request at which a process is killed on, it does nothing."""
-
-
-def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """Let the process die at a request that changes the store."""
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    monkeypatch.setattr("os.getpid", lambda: ended.pid)
-    done: list[str] = []
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def request(self: RemoteStore, name: str, *more: Any) -> Any:
-            if len(done) >= at:
-                raise Dies
-            done.append(name)
-            return real(self, name, *more)
-
-        return request
-
-    for what in CHANGES:
-        monkeypatch.setattr(RemoteStore, what, counted(getattr(RemoteStore, what)))
-
-
 def with_deaths(run: Callable[[], Any], again: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> int:
     """Run, killed at each request in turn, until a run ends; how many deaths there were. After each, call `again`."""
     for at in range(200):
         with monkeypatch.context() as patch:
-            dying(patch, at)
+            dying(patch, at, CHANGES)
             try:
                 run()
             except Dies:
@@ -225,7 +193,7 @@ def test_what_another_run_left_stays_unfinished(tmp_path: Path, monkeypatch: pyt
     for number in range(2):
         make(disk / f"t-{number}", 10)
     with monkeypatch.context() as patch:
-        dying(patch, 5)
+        dying(patch, 5, CHANGES)
         with pytest.raises(Dies):
             export(disk)
     export(disk / "t-1")
@@ -249,7 +217,7 @@ def test_one_export_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.list() == {}
     for _ in range(2):
         with monkeypatch.context() as patch:
-            dying(patch, 1)
+            dying(patch, 1, CHANGES)
             with pytest.raises(Dies), lock_place(store):
                 pass
     assert len(store.list()) == 2

@@ -19,11 +19,6 @@ COUNT = 1500
 
 
 @pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
-@pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_orders(tmp_path_factory.mktemp("typed"), COUNT)
 
@@ -38,9 +33,9 @@ def ours(root: Path, query: str, *options: object, code: int = 0) -> list[dict[s
     return asked(root, query, "--registry", root / "schemas", *options, code=code).rows
 
 
-def test_the_rows_of_read_arrow(folder: Path) -> None:
-    done = asked(folder, "select partition, offset, value.id as id, valueError as why from orders", code=1)
-    table = package.read_arrow(folder, "orders", decoding="value").read_all()
+def test_the_rows_of_read_arrow(shop: Path) -> None:
+    done = asked(shop, "select partition, offset, value.id as id, valueError as why from orders", code=1)
+    table = package.read_arrow(shop, "orders", decoding="value").read_all()
     expected = [
         (row["partition"], row["offset"], row["value"] and row["value"]["id"], row["valueError"])
         for row in table.to_pylist()
@@ -49,11 +44,11 @@ def test_the_rows_of_read_arrow(folder: Path) -> None:
     assert done.err == "pylogseg: 8 payloads could not be decoded\n"
 
 
-def test_nested_and_every_type(folder: Path) -> None:
-    done = asked(folder, "select value from types")
+def test_nested_and_every_type(shop: Path) -> None:
+    done = asked(shop, "select value from types")
     assert len(done.rows) == 8
     assert done.rows[0]["value"]["fx"] == "base64:" + base64.b64encode(b"\0\0\xff").decode()
-    lines = asked(folder, "select unnest(value.lines).sku as sku from orders where partition = 1").rows
+    lines = asked(shop, "select unnest(value.lines).sku as sku from orders where partition = 1").rows
     assert lines
     assert all(row["sku"].startswith("sku") for row in lines if row["sku"])
 
@@ -108,15 +103,15 @@ def test_a_limit_asks_for_no_more(root: Path) -> None:
     ]
 
 
-def test_schemas(folder: Path, root: Path) -> None:
-    done = asked(folder, "select count(*) as n from customers where value.name is not null", "--key-as", "schema")
+def test_schemas(shop: Path, root: Path) -> None:
+    done = asked(shop, "select count(*) as n from customers where value.name is not null", "--key-as", "schema")
     assert "the keys of customers stay bytes: no schema is known for customers-key: give --schema" in done.err
     assert done.rows[0]["n"] > 0
-    assert asked(folder, "select * from __cluster_metadata limit 1").err == ""
-    old = asked(folder, "select count(value.x) as n from old", "--schema", "old-value:1")
+    assert asked(shop, "select * from __cluster_metadata limit 1").err == ""
+    old = asked(shop, "select count(value.x) as n from old", "--schema", "old-value:1")
     assert old.rows == [{"n": 3}]
-    assert asked(folder, "from old", "--schema", "nobody-value", code=2).err.count("there is no schema") == 1
-    assert pylogseg("sql", folder, "from old", "--schema", "13").code == 2
+    assert asked(shop, "from old", "--schema", "nobody-value", code=2).err.count("there is no schema") == 1
+    assert pylogseg("sql", shop, "from old", "--schema", "13").code == 2
     assert pylogseg("sql", root, "from orders", "--on-undecoded", "skip").code == 2
     # Without a word, values are bytes; `records` has those of all topics, and stays so.
-    assert asked(folder, "select value::varchar as v from records where topic = 'old' limit 1").rows[0]["v"]
+    assert asked(shop, "select value::varchar as v from records where topic = 'old' limit 1").rows[0]["v"]

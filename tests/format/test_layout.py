@@ -108,11 +108,3 @@ def test_document_has_the_same_kraft_records() -> None:
         for version in range(message(of).versions.last + 1)
     ]
     assert rows == listed
-
-
-def test_links_of_the_document_lead_somewhere() -> None:
-    headings = re.findall(r"^#+ (.*)$", DOCUMENT, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    linked = set(re.findall(r"\]\(#([^)]*)\)", DOCUMENT))
-    assert linked
-    assert linked <= anchors

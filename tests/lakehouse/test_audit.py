@@ -27,11 +27,6 @@ from pylogseg.lakehouse.audit_result import REASONS, STRANGE, UNCHECKED
 LOST, CHANGED, DOUBLE = "lost", "changed", "double"
 
 
-@pytest.fixture(scope="module")
-def examples(request):
-    return request.config.rootpath / "examples" / "data"
-
-
 @pytest.fixture(params=WRITERS)
 def written(request, tmp_path):
     """Write a table in each format."""

@@ -18,11 +18,6 @@ import pylogseg
 TOPIC = "txn-a"
 
 
-@pytest.fixture(scope="module")
-def examples(request):
-    return request.config.rootpath / "examples" / "data"
-
-
 def ranges(found):
     return sorted((each.name, of.reason or of.kind, of.first_offset, of.last_offset)
                   for each in found.partitions for of in each.ranges)  # fmt: skip

@@ -21,11 +21,6 @@ from pylogseg.lakehouse.audit_result import STRANGE
 from pylogseg.lakehouse.contents import CONTENTS
 
 
-@pytest.fixture(scope="module")
-def examples(request):
-    return request.config.rootpath / "examples" / "data"
-
-
 @pytest.fixture(autouse=True)
 def no_rows(monkeypatch):
     """No row of a table is read."""

@@ -29,11 +29,6 @@ KEPT = Path(__file__).parent / "ducklake"
 
 
 @pytest.fixture(scope="module")
-def examples(request):
-    return request.config.rootpath / "examples" / "data"
-
-
-@pytest.fixture(scope="module")
 def rows(examples):
     return records(examples, TOPIC)
 

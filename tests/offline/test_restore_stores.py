@@ -7,21 +7,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 from helpers.depth import IS_DEEP
+from helpers.dying_stores import Dies, dying, memory
 from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg.disk.folders import RESTORING
-from pylogseg.disk.stores import RemoteStore, store_of
+from pylogseg.disk.stores import store_of
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.offline import restore
 from pylogseg.offline.restoring.partition import RestoreOptions
@@ -29,16 +26,9 @@ from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.transfer.staging import Staging, by_offsets
 
+__all__ = ["memory"]
 URL = "memory://restored"
 NAMES = ["codec-zstd", "txn-a"]
-
-
-@pytest.fixture(autouse=True)
-def memory() -> Iterator[Any]:
-    system = fsspec.filesystem("memory")
-    yield system
-    system.store.clear()
-    system.pseudo_dirs[:] = [""]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -93,30 +83,6 @@ def test_what_is_there(examples: Path, memory: Any) -> None:
     assert after == before
 
 
-class Dies(BaseException):
-    """From the request at which a process is killed on, it does nothing."""
-
-
-def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """Let the process die at a request that changes the store."""
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    monkeypatch.setattr("os.getpid", lambda: ended.pid)
-    done: list[str] = []
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def request(self: RemoteStore, name: str, *more: Any) -> Any:
-            if len(done) >= at:
-                raise Dies
-            done.append(name)
-            return real(self, name, *more)
-
-        return request
-
-    for what in ("put", "delete", "copy"):
-        monkeypatch.setattr(RemoteStore, what, counted(getattr(RemoteStore, what)))
-
-
 def written(upload: StoreUpload, rows: Any, scratch: Path) -> None:
     """Write rows as Spark's tasks and its driver do: of two tasks, the second has the higher offsets."""
     parts = []
@@ -159,7 +125,7 @@ def test_a_restore_that_is_killed_at_each_request(
     new = [each for each in old if each[0] == "other"] + values(tmp_path / "new")
     for at in range(0, 200, 1 if IS_DEEP else 3):
         with monkeypatch.context() as patch:
-            dying(patch, at)
+            dying(patch, at, ("put", "delete", "copy"))
             try:
                 run()
             except Dies:

@@ -142,12 +142,6 @@ def test_examples_of_a_program(module: ModuleType) -> None:
     assert not doctest.testmod(module).failed
 
 
-def test_every_page_is_reached() -> None:
-    """A page that is not in the navigation is found by nobody."""
-    listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} == listed
-
-
 def test_links_between_pages() -> None:
     """Relative links of pages lead to files, and anchors to headings."""
     for page in PAGES:

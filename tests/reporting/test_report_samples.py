@@ -22,11 +22,6 @@ SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"
 COUNT = 500
 
 
-@pytest.fixture(scope="module")
-def schemas(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
 def payloads(path: Path, *words: object) -> dict[tuple[str, int], dict[str, Any]]:
     done = pylogseg("report", path, "--json", "--sample", COUNT, *words)
     assert done.code in (0, 1), done.err
@@ -43,12 +38,12 @@ def same(shown: str, wanted: str) -> bool:
     return shown == wanted or (shown.endswith("…") and len(shown) > SHOWN_BYTES and wanted.startswith(shown[:-1]))
 
 
-def test_values_are_those_of_cat(schemas: Path) -> None:
+def test_values_are_those_of_cat(shop: Path) -> None:
     """Every topic with a schema in `_schemas`; what does not decode is named as `cat` names it, and stays as it is."""
-    shown, seen, named = payloads(schemas), 0, 0
-    raw = payloads(schemas, "--value-as", "text")
+    shown, seen, named = payloads(shop), 0, 0
+    raw = payloads(shop, "--value-as", "text")
     for topic in ("orders", "types", "customers", "docs", "list", "old", "guid", "single-object", "events"):
-        done = pylogseg("cat", schemas, topic, "--value-as", "schema")
+        done = pylogseg("cat", shop, topic, "--value-as", "schema")
         for line in done.text.splitlines():
             row = json.loads(line)
             key = f"{topic}-{row['partition']}", row["offset"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers.kafka_clients import RawClient
@@ -20,3 +21,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[pylogseg.Broker]:
 def client(broker: pylogseg.Broker) -> Iterator[RawClient]:
     with RawClient(broker.bootstrap_servers) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def server(examples: Path) -> Iterator[pylogseg.Server]:
+    with pylogseg.serve(examples) as server:
+        yield server

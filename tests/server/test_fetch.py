@@ -19,12 +19,6 @@ DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 LATEST = 18
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[pylogseg.Server]:
-    with pylogseg.serve(DATA) as found:
-        yield found
-
-
 @pytest.fixture
 def client(server: pylogseg.Server) -> Iterator[RawClient]:
     with RawClient(server.bootstrap_servers) as found:

@@ -25,12 +25,6 @@ def broker() -> Iterator[pylogseg.Broker]:
         yield found
 
 
-@pytest.fixture
-def client(broker: pylogseg.Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as found:
-        yield found
-
-
 def joined(client: RawClient, group: str, metadata: bytes = b"", name: str = "range") -> int:
     asked = {"groupId": group, "sessionTimeoutMs": 600_000, "rebalanceTimeoutMs": 600_000, "protocolType": "consumer",
              "protocols": [{"name": name, "metadata": metadata}]}  # fmt: skip

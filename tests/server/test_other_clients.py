@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,6 @@ DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 TOPICS = ["txn-a", "cmp-txn", "codec-zstd", "del-records", "timestamps", "__consumer_offsets"]
 ISOLATIONS = ["read_uncommitted", "read_committed"]
 Row = tuple[int, int, int, bytes | None, bytes | None]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[pylogseg.Server]:
-    with pylogseg.serve(DATA) as found:
-        yield found
 
 
 def ours(topic: str, isolation: Any) -> list[Row]:

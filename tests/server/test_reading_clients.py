@@ -28,12 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "examples" / "data"
 
 
-@pytest.fixture(scope="module")
-def server() -> Any:
-    with pylogseg.serve(DATA) as found:
-        yield found
-
-
 def broker_dirs(golden: Path, name: str) -> list[Path]:
     return sorted((golden / name).glob("data?"))
 

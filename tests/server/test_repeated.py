@@ -29,12 +29,6 @@ def broker(tmp_path: Path) -> Iterator[pylogseg.Broker]:
         yield found
 
 
-@pytest.fixture
-def client(broker: pylogseg.Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as found:
-        yield found
-
-
 def known(client: RawClient) -> dict[str, object]:
     """What fields are, where a topic has records, a group a member and a commit, and a transactional id a producer."""
     for _ in range(3):

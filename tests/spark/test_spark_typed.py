@@ -28,11 +28,6 @@ COUNT = 500
 
 
 @pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
-@pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_orders(tmp_path_factory.mktemp("typed"), COUNT)
 
@@ -41,12 +36,12 @@ def load(spark: Any, path: Path, **options: str) -> Any:
     return spark.read.format("pylogseg").options(decoding="value", **options).load(str(path))
 
 
-def test_source(spark: Any, folder: Path) -> None:
+def test_source(spark: Any, shop: Path) -> None:
     """The rows of `read_arrow`, nested, with what does not decode beside them."""
-    found = load(spark, folder, subscribe="orders", columns="partition,offset,value")
+    found = load(spark, shop, subscribe="orders", columns="partition,offset,value")
     assert found.columns == ["partition", "offset", "value", "valueRaw", "valueError"]
     assert found.schema["value"].dataType.fieldNames()[:2] == ["id", "client"]
-    expected = pylogseg.read_arrow(folder, "orders", columns=["partition", "offset", "value"], decoding="value")
+    expected = pylogseg.read_arrow(shop, "orders", columns=["partition", "offset", "value"], decoding="value")
     rows = {(r["partition"], r["offset"]): r for r in expected.read_all().to_pylist()}
     for row in found.collect():
         mine = rows[row.partition, row.offset]
@@ -62,9 +57,9 @@ def test_source(spark: Any, folder: Path) -> None:
     assert (row.ids, row.bad) == (sum(r["value"]["id"] for r in rows.values() if r["value"]), 8)
 
 
-def test_every_type(spark: Any, folder: Path) -> None:
-    rows = load(spark, folder, subscribe="types").orderBy("offset").collect()
-    expected = pylogseg.read_arrow(folder, "types", decoding="value", columns=["value"]).read_all()["value"].to_pylist()
+def test_every_type(spark: Any, shop: Path) -> None:
+    rows = load(spark, shop, subscribe="types").orderBy("offset").collect()
+    expected = pylogseg.read_arrow(shop, "types", decoding="value", columns=["value"]).read_all()["value"].to_pylist()
     assert len(rows) == len(expected) == 8
     for row, mine in zip(rows, expected, strict=True):
         for name in ("yes", "i", "l", "d", "s", "e", "dec", "day", "unknown_logical"):
@@ -146,10 +141,10 @@ OTHERS = {
 @pytest.fixture(scope="module")
 def several(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A registry whose schemas 7 and 8 cannot be read as each other."""
-    folder = shutil.copytree(root / "schemas", tmp_path_factory.mktemp("several") / "schemas")
-    (folder / "8.avsc").write_text('"boolean"')
-    (folder / "10.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
-    return folder
+    shop = shutil.copytree(root / "schemas", tmp_path_factory.mktemp("several") / "schemas")
+    (shop / "8.avsc").write_text('"boolean"')
+    (shop / "10.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    return shop
 
 
 def test_values_are_routed_by_the_ids_of_their_schemas(several: Path) -> None:

@@ -25,15 +25,10 @@ from pylogseg.values.typed_json import JsonEngine, JsonTypes
 BAD = 99
 
 
-@pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
-def test_golden(folder: Path) -> None:
-    text = gzip.decompress((folder / "expected" / "typed.jsonl.gz").read_bytes())
+def test_golden(shop: Path) -> None:
+    text = gzip.decompress((shop / "expected" / "typed.jsonl.gz").read_bytes())
     lines = {line["offset"]: line for line in map(json.loads, text.splitlines()) if line["topic"] == "docs"}
-    table = pylogseg.read_arrow(folder, "docs", decoding="value", columns=["offset", "value"]).read_all()
+    table = pylogseg.read_arrow(shop, "docs", decoding="value", columns=["offset", "value"]).read_all()
     for row in table.to_pylist():
         line = lines[row["offset"]]
         if "error" in line:
@@ -242,6 +237,6 @@ def test_types() -> None:
             JsonTypes({}, 1).field(text)
 
 
-def test_wrong_kind_of_schema(folder: Path) -> None:
-    table = pylogseg.read_arrow(folder, "orders", decoding="value", schema="docs-value", columns=["value"]).read_all()
+def test_wrong_kind_of_schema(shop: Path) -> None:
+    table = pylogseg.read_arrow(shop, "orders", decoding="value", schema="docs-value", columns=["value"]).read_all()
     assert any("is AVRO, but the reader's schema is JSON" in (each or "") for each in table["valueError"].to_pylist())

@@ -34,11 +34,6 @@ from pylogseg.values.internal.own_topics import JsonColumn, connect_kind
 BOTH = ("key", "value")
 
 
-@pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "groups"
-
-
 def table(path: Path, *names: str, **how: Any) -> pa.Table:
     decoding = how.pop("decoding", BOTH)
     found = pylogseg.dataset(path, names or None, decoding=decoding, **how).to_table()
@@ -62,10 +57,10 @@ def _agree(found: Any, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("topic", sorted(HOMES))
-def test_each_record(folder: Path, topic: str) -> None:
+def test_each_record(group_disk: Path, topic: str) -> None:
     """What the decoder of single records says, which the lines of Kafka's tool were compared with."""
-    rows = table(folder, topic, decoding=Decoding(BOTH, show_secrets=True)).to_pylist()
-    records = list(pylogseg.read(folder, topic))
+    rows = table(group_disk, topic, decoding=Decoding(BOTH, show_secrets=True)).to_pylist()
+    records = list(pylogseg.read(group_disk, topic))
     assert len(rows) == len(records) > 50
     seen = set()
     for row, record in zip(rows, records, strict=True):
@@ -93,7 +88,7 @@ def test_each_record(folder: Path, topic: str) -> None:
     assert len(seen) > 1 or topic == "__transaction_state"
 
 
-def test_secrets(folder: Path, tmp_path: Path) -> None:
+def test_secrets(group_disk: Path, tmp_path: Path) -> None:
     settings = {"retention.ms": "1", "sasl.jaas.config": "p", "of.a.plugin": "q"}
     fields = [{"resourceType": 4, "resourceName": "1", "name": n, "value": v} for n, v in settings.items()]
     path = write_log(tmp_path / "__cluster_metadata-0", [(None, encode_framed("ConfigRecord", 0, f)) for f in fields])
@@ -102,7 +97,8 @@ def test_secrets(folder: Path, tmp_path: Path) -> None:
         assert [row["ConfigRecord"]["value"] for row in values] == expected
     topic = "__cluster_metadata"
     hidden, shown = (
-        table(folder, topic, decoding=Decoding(show_secrets=show))["value"].combine_chunks() for show in (False, True)
+        table(group_disk, topic, decoding=Decoding(show_secrets=show))["value"].combine_chunks()
+        for show in (False, True)
     )
     kept = [row["value"] for row in shown.field("ConfigRecord").drop_null().to_pylist()]
     seen = [row["value"] for row in hidden.field("ConfigRecord").drop_null().to_pylist()]
@@ -154,19 +150,19 @@ def test_what_a_newer_kafka_wrote(tmp_path: Path) -> None:
     assert found[1]["valueError"] == "type 99 is not known"
 
 
-def test_connect(folder: Path) -> None:
+def test_connect(group_disk: Path) -> None:
     only = Decoding(BOTH, only_own=True)
-    state = {row["connector"]: row for row in pylogseg.cluster_state(folder).rows("connectors")}
-    rows = table(folder, "connect-configs", decoding=only).to_pylist()
+    state = {row["connector"]: row for row in pylogseg.cluster_state(group_disk).rows("connectors")}
+    rows = table(group_disk, "connect-configs", decoding=only).to_pylist()
     last = {row["key"]["name"]: row["value"] for row in rows if row["key"]["type"] == "connector"}
     for name, row in state.items():
         assert dict(last[name]["properties"]) == dict(row["config"])
-    statuses = table(folder, "connect-status", decoding=only).to_pylist()
+    statuses = table(group_disk, "connect-status", decoding=only).to_pylist()
     tasks = {row["key"]["name"] for row in statuses if row["key"]["type"] == "status-task"}
     assert {*state} <= tasks
     (session,) = {row["value"]["others"] for row in rows if row["key"]["type"] == "session-key"} or {None}
     assert session is None or json.loads(session)["key"] == MASK
-    offsets = table(folder, "connect-offsets", decoding=only).to_pylist()
+    offsets = table(group_disk, "connect-offsets", decoding=only).to_pylist()
     assert {row["key"]["connector"] for row in offsets} <= {*state}
     assert all(isinstance(json.loads(row["value"]), dict) for row in offsets if row["value"])
     assert connect_kind([pa.array([b"k", b"task-x-0"])]) is None
@@ -179,9 +175,9 @@ def test_connect(folder: Path) -> None:
 
 
 def test_a_registry(golden: Path) -> None:
-    folder = golden / "inside" / "schemas"
-    found = table(folder, "_schemas").to_pylist()
-    for row, record in zip(found, pylogseg.read(folder, "_schemas"), strict=True):
+    group_disk = golden / "inside" / "schemas"
+    found = table(group_disk, "_schemas").to_pylist()
+    for row, record in zip(found, pylogseg.read(group_disk, "_schemas"), strict=True):
         for which in BOTH:
             raw, made = getattr(record, which), row[which]
             if row[f"{which}Error"] is not None:
@@ -195,30 +191,30 @@ def test_a_registry(golden: Path) -> None:
                 assert {name: made.get(name, others.get(name)) for name in json.loads(raw)} == json.loads(raw)
 
 
-def test_only_these(folder: Path) -> None:
+def test_only_these(group_disk: Path) -> None:
     with pytest.raises(NotOwnError, match="in is not a topic that Kafka"):
-        table(folder, "in", decoding=Decoding(only_own=True))
+        table(group_disk, "in", decoding=Decoding(only_own=True))
     with pytest.raises(RequestError, match="different records"):
-        table(folder, "__consumer_offsets", "__transaction_state")
-    again = pickle.loads(pickle.dumps(pylogseg.dataset(folder, "__consumer_offsets", decoding=BOTH)))
+        table(group_disk, "__consumer_offsets", "__transaction_state")
+    again = pickle.loads(pickle.dumps(pylogseg.dataset(group_disk, "__consumer_offsets", decoding=BOTH)))
     is_commit = pc.field("key", "type") == "OffsetCommit"
     assert 0 < again.count_rows(is_commit & (pc.field("partition") == 1)) < again.count_rows()
 
 
-def test_export(folder: Path, tmp_path: Path) -> None:
+def test_export(group_disk: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    assert shell("export", folder, "--internal", "--out", lake).code == 0
+    assert shell("export", group_disk, "--internal", "--out", lake).code == 0
     parts = sorted((lake / "topic=__consumer_offsets").rglob("*.parquet"))
     found = pa.concat_tables(pq.ParquetFile(path).read() for path in parts)
     expected = pylogseg.read_arrow(
-        folder, "__consumer_offsets", decoding=BOTH, columns=["key", "value", "offset"]
+        group_disk, "__consumer_offsets", decoding=BOTH, columns=["key", "value", "offset"]
     ).read_all()
     for name in expected.column_names:
         assert found[name].to_pylist() == expected[name].to_pylist()
     plain = next((lake / "topic=in").rglob("*.parquet"))
     assert pq.read_schema(plain).field("value").type == pa.binary()
     one = tmp_path / "one.parquet"
-    assert shell("export", folder, "__cluster_metadata", "--internal", "--show-secrets", "--out", one).code == 0
+    assert shell("export", group_disk, "__cluster_metadata", "--internal", "--show-secrets", "--out", one).code == 0
     users = pq.read_table(one)["value"].combine_chunks().field("UserScramCredentialRecord").drop_null().to_pylist()
     assert all(row["salt"] for row in users)
     for wrong in (
@@ -227,21 +223,21 @@ def test_export(folder: Path, tmp_path: Path) -> None:
         ["--internal", "--value-type", "string", "--out", tmp_path / "no"],
         ["--on-undecoded", "skip", "--out", tmp_path / "no"],
     ):
-        assert shell("export", folder, *wrong).code == 2
+        assert shell("export", group_disk, *wrong).code == 2
 
 
-def test_sql(folder: Path) -> None:
+def test_sql(group_disk: Path) -> None:
     pytest.importorskip("duckdb")
 
     def asked(query: str, *options: object) -> list[dict[str, Any]]:
-        done = shell("sql", folder, query, "--output", "json", "--internal", *options)
+        done = shell("sql", group_disk, query, "--output", "json", "--internal", *options)
         assert (done.code, done.err) == (0, ""), done.err
         return done.rows
 
     counted = asked("select value.type as type, count(*) as n from __cluster_metadata group by 1")
-    assert sum(row["n"] for row in counted) == pylogseg.dataset(folder, "__cluster_metadata").count_rows()
+    assert sum(row["n"] for row in counted) == pylogseg.dataset(group_disk, "__cluster_metadata").count_rows()
     names = asked("select value.TopicRecord.name as name from __cluster_metadata where value.type = 'TopicRecord'")
-    assert {row["topic"] for row in pylogseg.cluster_state(folder).rows("topics")} <= {row["name"] for row in names}
+    assert {row["topic"] for row in pylogseg.cluster_state(group_disk).rows("topics")} <= {row["name"] for row in names}
     (users,) = asked("select max(octet_length(value.UserScramCredentialRecord.salt)) as n from __cluster_metadata")
     assert users == {"n": 0}
     (shown,) = asked(
@@ -249,22 +245,22 @@ def test_sql(folder: Path) -> None:
     )
     assert shown["n"] > 0
     assert asked('select value::varchar as v from "in" limit 1')[0]["v"].startswith("v")
-    checkpoint = max(folder.rglob("__cluster_metadata-0/*.checkpoint"))
+    checkpoint = max(group_disk.rglob("__cluster_metadata-0/*.checkpoint"))
     done = shell("sql", checkpoint, "select count(*) as n from __cluster_metadata where value.type = 'TopicRecord'",
                  "--internal", "--output", "json")  # fmt: skip
     assert done.rows[0]["n"] > 0
-    assert shell("sql", folder, "--show-secrets", "from groups").code == 2
+    assert shell("sql", group_disk, "--show-secrets", "from groups").code == 2
 
 
-def test_spark(spark: Any, folder: Path) -> None:
+def test_spark(spark: Any, group_disk: Path) -> None:
     options = {"subscribe": "__consumer_offsets", "decoding": "key,value"}
-    frame = spark.read.format("pylogseg").options(**options).load(str(folder))
+    frame = spark.read.format("pylogseg").options(**options).load(str(group_disk))
     rows = frame.where("key.type = 'OffsetCommit'").selectExpr(
         "key.OffsetCommit.group as g", "value.OffsetCommit.offset as o"
     )
     expected = [
         (row["key"]["OffsetCommit"]["group"], row["value"] and row["value"]["OffsetCommit"]["offset"])
-        for row in table(folder, "__consumer_offsets").to_pylist()
+        for row in table(group_disk, "__consumer_offsets").to_pylist()
         if row["key"]["type"] == "OffsetCommit"
     ]
     assert sorted(map(str, ((row.g, row.o) for row in rows.collect()))) == sorted(map(str, expected))

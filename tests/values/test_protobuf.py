@@ -40,13 +40,8 @@ MESSAGES = ["Created", "Event", "Event.Inner", "Event.Inner.Deep", "Third"]
 
 
 @pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
-@pytest.fixture(scope="module")
-def lines(folder: Path) -> list[dict[str, Any]]:
-    text = gzip.decompress((folder / "expected" / "typed.jsonl.gz").read_bytes())
+def lines(shop: Path) -> list[dict[str, Any]]:
+    text = gzip.decompress((shop / "expected" / "typed.jsonl.gz").read_bytes())
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -71,16 +66,16 @@ def bare(value: Any) -> Any:
     return value
 
 
-def decoded(folder: Path, topic: str, message: str) -> dict[int, dict[str, Any]]:
+def decoded(shop: Path, topic: str, message: str) -> dict[int, dict[str, Any]]:
     decoding = Decoding(message=message, recursion=2)
-    table = pylogseg.read_arrow(folder, topic, decoding=decoding, columns=["offset", "value"]).read_all()
+    table = pylogseg.read_arrow(shop, topic, decoding=decoding, columns=["offset", "value"]).read_all()
     table.validate(full=True)
     return {row["offset"]: row for row in table.to_pylist()}
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_events(folder: Path, lines: list[dict[str, Any]], message: str) -> None:
-    found = decoded(folder, "events", f"example.{message}")
+def test_events(shop: Path, lines: list[dict[str, Any]], message: str) -> None:
+    found = decoded(shop, "events", f"example.{message}")
     checked = 0
     for line in [each for each in lines if each["topic"] == "events"]:
         row = found[line["offset"]]
@@ -99,8 +94,8 @@ def test_events(folder: Path, lines: list[dict[str, Any]], message: str) -> None
     assert checked
 
 
-def test_every_type(folder: Path, lines: list[dict[str, Any]]) -> None:
-    found = decoded(folder, "proto-types", "example.Types")
+def test_every_type(shop: Path, lines: list[dict[str, Any]]) -> None:
+    found = decoded(shop, "proto-types", "example.Types")
     for line in [each for each in lines if each["topic"] == "proto-types"]:
         mine, their = found[line["offset"]]["value"], line["value"]
         if mine["at"] is not None:
@@ -144,18 +139,18 @@ def strip(value: Any) -> None:
             strip(item)
 
 
-def test_proto2(folder: Path, lines: list[dict[str, Any]]) -> None:
-    found = decoded(folder, "p2", "P2")
+def test_proto2(shop: Path, lines: list[dict[str, Any]]) -> None:
+    found = decoded(shop, "p2", "P2")
     for line in [each for each in lines if each["topic"] == "p2"]:
         assert bare(found[line["offset"]]["value"]) == bare(line["value"])
     assert found[0]["value"]["name"] is None  # absent: a default of proto2 is not a value
 
 
-def test_ids_in_headers(folder: Path) -> None:
+def test_ids_in_headers(shop: Path) -> None:
     found = {
         row["offset"]: row
         for row in pylogseg.read_arrow(
-            folder, "guid", decoding="value", schema="events-value", columns=["offset", "value"]
+            shop, "guid", decoding="value", schema="events-value", columns=["offset", "value"]
         ).read_all().to_pylist()
     }  # fmt: skip
     assert found[6]["value"]["removed"] == "by guid"  # the message of the first record there is
@@ -201,10 +196,10 @@ def google() -> Any:
     descriptor_pb2 = importlib.import_module("google.protobuf.descriptor_pb2")
     descriptor_pool = importlib.import_module("google.protobuf.descriptor_pool")
     message_factory = importlib.import_module("google.protobuf.message_factory")
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "t.proto").write_text(TEXT)
-        out = Path(folder) / "set.bin"
-        assert protoc.main(["protoc", f"-I{folder}", f"--descriptor_set_out={out}", "t.proto"]) == 0
+    with tempfile.TemporaryDirectory() as shop:
+        (Path(shop) / "t.proto").write_text(TEXT)
+        out = Path(shop) / "set.bin"
+        assert protoc.main(["protoc", f"-I{shop}", f"--descriptor_set_out={out}", "t.proto"]) == 0
         files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:

@@ -17,11 +17,6 @@ from pylogseg.values.schemas.schema import Reference, Schema, guid_of
 from pylogseg.values.schemas.topic import SchemaTopic
 
 
-@pytest.fixture
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
 def key(subject: str, version: int, **other: Any) -> bytes:
     return json.dumps({"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1} | other).encode()
 
@@ -41,8 +36,8 @@ def command(kind: str, value: Any, **fields: Any) -> tuple[bytes, bytes | None]:
     return json.dumps({"keytype": kind, "magic": 0} | fields).encode(), json.dumps(value).encode()
 
 
-def test_as_the_registry_answers(folder: Path) -> None:
-    expected = json.loads((folder / "expected" / "registry.json").read_text())
+def test_as_the_registry_answers(shop: Path) -> None:
+    expected = json.loads((shop / "expected" / "registry.json").read_text())
     found = [
         {
             "context": s.context,
@@ -55,21 +50,21 @@ def test_as_the_registry_answers(folder: Path) -> None:
             "deleted": s.deleted == "soft",
             "schema": s.text,
         }
-        for s in pylogseg.Schemas.open(folder)
+        for s in pylogseg.Schemas.open(shop)
     ]
     assert found == expected
-    rows = pylogseg.cluster_state(folder).rows("schemas")
+    rows = pylogseg.cluster_state(shop).rows("schemas")
     assert [row["guid"] for row in rows if row["deleted"] != "hard"] == [each["guid"] for each in expected]
     assert [row["subject"] for row in rows if row["deleted"] == "hard"] == ["gone-value", "emptied-value"]
 
 
-def test_of_an_earlier_moment(folder: Path) -> None:
-    assert [row["id"] for row in pylogseg.cluster_state(folder, {"_schemas-0": 5}).rows("schemas")] == [3, 1, 2]
-    assert pylogseg.cluster_state(folder, 0).rows("schemas") == []
+def test_of_an_earlier_moment(shop: Path) -> None:
+    assert [row["id"] for row in pylogseg.cluster_state(shop, {"_schemas-0": 5}).rows("schemas")] == [3, 1, 2]
+    assert pylogseg.cluster_state(shop, 0).rows("schemas") == []
 
 
-def test_contexts_ids_and_references(folder: Path) -> None:
-    schemas = pylogseg.Schemas.open(folder)
+def test_contexts_ids_and_references(shop: Path) -> None:
+    schemas = pylogseg.Schemas.open(shop)
     default, staging = schemas.by_id(1), schemas.by_id(1, ".staging")
     assert default is not None
     assert staging is not None
@@ -88,7 +83,7 @@ def test_contexts_ids_and_references(folder: Path) -> None:
     assert schemas.by_id(15) is None
     assert "deleted for good" in schemas.missing(15)
     assert schemas.missing(999) == "no schema 999"
-    last = pylogseg.Schemas.open(folder, use_gone=True).by_id(15)
+    last = pylogseg.Schemas.open(shop, use_gone=True).by_id(15)
     assert last is not None
     assert (last.subject, last.deleted) == ("gone-value", "hard")
 
@@ -174,15 +169,15 @@ def test_files(tmp_path: Path) -> None:
         pylogseg.Schemas.open(tmp_path / "none.avsc")
 
 
-def test_command(folder: Path) -> None:
-    done = shell("schemas", folder)
+def test_command(shop: Path) -> None:
+    done = shell("schemas", shop)
     assert done.code == 1  # keys were left out
     assert "\nold-value                     2  14  AVRO      soft     -               85e6d3ec" in done.text
     assert "FUTURE" in done.err
-    assert shell("schemas", folder, "orders-key", "--text").text == '"string"\n'
-    assert [json.loads(line)["id"] for line in shell("schemas", folder, "orders-value", "--json").out.splitlines()] == [
+    assert shell("schemas", shop, "orders-key", "--text").text == '"string"\n'
+    assert [json.loads(line)["id"] for line in shell("schemas", shop, "orders-value", "--json").out.splitlines()] == [
         2,
         5,
     ]
-    assert shell("schemas", folder, "--id", "77").code == 2
-    assert shell("schemas", folder, "none").code == 2
+    assert shell("schemas", shop, "--id", "77").code == 2
+    assert shell("schemas", shop, "none").code == 2

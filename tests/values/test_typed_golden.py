@@ -25,14 +25,9 @@ TYPED_COLUMNS = ["topic", "partition", "offset", "value"]
 
 
 @pytest.fixture(scope="module")
-def folder(golden: Path) -> Path:
-    return golden / "inside" / "schemas"
-
-
-@pytest.fixture(scope="module")
-def lines(folder: Path) -> list[dict[str, Any]]:
+def lines(shop: Path) -> list[dict[str, Any]]:
     return [
-        json.loads(line) for line in gzip.decompress((folder / "expected" / "typed.jsonl.gz").read_bytes()).splitlines()
+        json.loads(line) for line in gzip.decompress((shop / "expected" / "typed.jsonl.gz").read_bytes()).splitlines()
     ]
 
 
@@ -40,8 +35,8 @@ def of(lines: list[dict[str, Any]], topic: str) -> dict[tuple[int, int], dict[st
     return {(line["partition"], line["offset"]): line for line in lines if line["topic"] == topic}
 
 
-def decoded(folder: Path, topic: str, **options: Any) -> pa.Table:
-    table = pylogseg.read_arrow(folder, topic, columns=TYPED_COLUMNS, **{"decoding": "value"} | options).read_all()
+def decoded(shop: Path, topic: str, **options: Any) -> pa.Table:
+    table = pylogseg.read_arrow(shop, topic, columns=TYPED_COLUMNS, **{"decoding": "value"} | options).read_all()
     table.validate(full=True)
     return table
 
@@ -61,14 +56,14 @@ def rows(table: pa.Table, *, logic: bool = False) -> dict[tuple[int, int], Any]:
 
 
 @pytest.mark.parametrize("topic", ["customers", "list", "orders", "staging", "guid", "old"])
-def test_values(folder: Path, lines: list[dict[str, Any]], topic: str) -> None:
+def test_values(shop: Path, lines: list[dict[str, Any]], topic: str) -> None:
     expected = of(lines, topic)
     context = ".staging" if topic == "staging" else "."
     ids = {line["schema"] for line in expected.values() if "raw" in line}
     assert ids
     for number in ids:  # each by the schema it was written by
         decoding = Decoding(schema=number, context=context, recursion=6)
-        found = rows(decoded(folder, topic, decoding=decoding))
+        found = rows(decoded(shop, topic, decoding=decoding))
         checked = 0
         for at, line in expected.items():
             if line.get("schema") == number and "raw" in line:
@@ -77,8 +72,8 @@ def test_values(folder: Path, lines: list[dict[str, Any]], topic: str) -> None:
         assert checked
 
 
-def test_every_type(folder: Path, lines: list[dict[str, Any]]) -> None:
-    table = decoded(folder, "types")
+def test_every_type(shop: Path, lines: list[dict[str, Any]]) -> None:
+    table = decoded(shop, "types")
     found, typed = rows(table), rows(table, logic=True)
     for at, line in of(lines, "types").items():
         mine, raw, value = found[at], dict(line["raw"]), line["value"]
@@ -96,9 +91,9 @@ def test_every_type(folder: Path, lines: list[dict[str, Any]]) -> None:
         assert typed[at]["day"] is None or str(typed[at]["day"]) == value["day"]
 
 
-def test_newest_schema_reads_all(folder: Path, lines: list[dict[str, Any]]) -> None:
+def test_newest_schema_reads_all(shop: Path, lines: list[dict[str, Any]]) -> None:
     """Without a word the newest version of the subject is the reader's; older values are resolved."""
-    found = rows(decoded(folder, "orders"))
+    found = rows(decoded(shop, "orders"))
     for at, line in of(lines, "orders").items():
         raw = line.get("raw")
         if raw is not None and line["schema"] == 2:
@@ -108,12 +103,12 @@ def test_newest_schema_reads_all(folder: Path, lines: list[dict[str, Any]]) -> N
         assert json.dumps(found[at], sort_keys=True) == json.dumps(raw, sort_keys=True), at
 
 
-def test_what_does_not_decode(folder: Path, lines: list[dict[str, Any]]) -> None:
-    table = decoded(folder, "orders")
+def test_what_does_not_decode(shop: Path, lines: list[dict[str, Any]]) -> None:
+    table = decoded(shop, "orders")
     found = {(row["partition"], row["offset"]): row for row in table.to_pylist()}
     raw = {
         (row["partition"], row["offset"]): row["value"]
-        for row in pylogseg.read_arrow(folder, "orders", columns=TYPED_COLUMNS).read_all().to_pylist()
+        for row in pylogseg.read_arrow(shop, "orders", columns=TYPED_COLUMNS).read_all().to_pylist()
     }
     bad = {at: line["error"] for at, line in of(lines, "orders").items() if "error" in line}
     assert len(bad) == 8
@@ -126,36 +121,36 @@ def test_what_does_not_decode(folder: Path, lines: list[dict[str, Any]]) -> None
         # Behind the path of the member.
         assert re.sub(r"^\$[^:]*: ", "", row["valueError"]).startswith(bad[at]), (row["valueError"], bad[at])
     assert "still in the log" in found[0, 37]["valueError"]
-    skipped = decoded(folder, "orders", on_undecoded="skip")
+    skipped = decoded(shop, "orders", on_undecoded="skip")
     assert skipped.num_rows == table.num_rows - len(bad)
     assert skipped.column_names == TYPED_COLUMNS
     with pytest.raises(pylogseg.CorruptionError, match=r"orders-0, the value of offset 31.*no schema 999") as caught:
-        decoded(folder, "orders", on_undecoded="raise")
+        decoded(shop, "orders", on_undecoded="raise")
     assert caught.value.offset == 31
-    rescued = Decoding(registry=pylogseg.Schemas.open(folder, use_gone=True))
-    errors = decoded(folder, "orders", decoding=rescued).column("valueError").to_pylist()
+    rescued = Decoding(registry=pylogseg.Schemas.open(shop, use_gone=True))
+    errors = decoded(shop, "orders", decoding=rescued).column("valueError").to_pylist()
     assert "no schema 15" not in str(errors)
 
 
-def test_keys_and_headers(folder: Path, lines: list[dict[str, Any]]) -> None:
+def test_keys_and_headers(shop: Path, lines: list[dict[str, Any]]) -> None:
     both = pylogseg.read_arrow(
-        folder, "orders", decoding=["key", "value"], columns=["partition", "offset", "key", "value"]
+        shop, "orders", decoding=["key", "value"], columns=["partition", "offset", "key", "value"]
     )
     for row in both.read_all().to_pylist():
         assert row["key"] == of(lines, "orders")[row["partition"], row["offset"]].get("key")
         assert row["keyError"] is None
-    errors = {row["offset"]: row["valueError"] for row in decoded(folder, "guid", schema=2).to_pylist()}
+    errors = {row["offset"]: row["valueError"] for row in decoded(shop, "guid", schema=2).to_pylist()}
     assert errors[9] == "no schema 00000000-0000-0000-0000-000000000005"
 
 
 @pytest.mark.parametrize("topic", ["apicurio-4", "apicurio-8", "apicurio-headers", "glue", "single-object"])
-def test_other_registries(folder: Path, lines: list[dict[str, Any]], topic: str) -> None:
-    schemas = pylogseg.Schemas.open(folder)
+def test_other_registries(shop: Path, lines: list[dict[str, Any]], topic: str) -> None:
+    schemas = pylogseg.Schemas.open(shop)
     old = schemas.by_id(13)
     assert old is not None
     schemas.add(Schema(old.text, guid="01234567-89ab-cdef-0123-456789abcdef"))
     frame: Any = "apicurio" if topic == "apicurio-8" else "auto"
-    found = rows(decoded(folder, topic, decoding=Decoding(schema=13, registry=schemas, frame=frame)))
+    found = rows(decoded(shop, topic, decoding=Decoding(schema=13, registry=schemas, frame=frame)))
     good = [at for at, line in of(lines, topic).items() if line.get("writer") == "Old" and found[at] is not None]
     assert good
     for at in good:
@@ -164,10 +159,10 @@ def test_other_registries(folder: Path, lines: list[dict[str, Any]], topic: str)
         assert len(good) == len(found)
 
 
-def test_columns_from_elsewhere(folder: Path) -> None:
-    raw = pylogseg.read_arrow(folder, "old", columns=["value"]).read_all()["value"]
-    expected = pylogseg.read_arrow(folder, "old", decoding="value", columns=["value"]).read_all()["value"].to_pylist()
-    assert decode_column(raw, "old-value", folder).to_pylist() == expected
+def test_columns_from_elsewhere(shop: Path) -> None:
+    raw = pylogseg.read_arrow(shop, "old", columns=["value"]).read_all()["value"]
+    expected = pylogseg.read_arrow(shop, "old", decoding="value", columns=["value"]).read_all()["value"].to_pylist()
+    assert decode_column(raw, "old-value", shop).to_pylist() == expected
     assert decode_column(pa.array([None, b"\2"], pa.binary()), '"int"', frame="plain").to_pylist() == [None, 1]
     with pytest.raises(pylogseg.CorruptionError, match=r"value 1 of the column.*no frame"):
         decode_column(pa.array([None, b"\2"], pa.binary()), '"int"')
@@ -177,26 +172,26 @@ def test_columns_from_elsewhere(folder: Path) -> None:
     ]
 
 
-def test_choosing_the_schema(folder: Path, tmp_path: Path) -> None:
+def test_choosing_the_schema(shop: Path, tmp_path: Path) -> None:
     file = tmp_path / "old.avsc"
     file.write_text('{"type":"record","name":"Old","fields":[{"name":"x","type":"long"}]}')
     for schema in (str(file), file, file.read_text(), "old-value:1", "old-value", 13, {"value": 13}):
-        assert decoded(folder, "old", schema=schema).column("value").to_pylist()[1]["x"] == 2
-    alone = folder / "data1" / "old-0"  # `_schemas` is on the other disk
-    with_schemas = pylogseg.read_arrow(alone, decoding="value", registry=folder, columns=["value"]).read_all()
+        assert decoded(shop, "old", schema=schema).column("value").to_pylist()[1]["x"] == 2
+    alone = shop / "data1" / "old-0"  # `_schemas` is on the other disk
+    with_schemas = pylogseg.read_arrow(alone, decoding="value", registry=shop, columns=["value"]).read_all()
     assert [row["x"] for row in with_schemas["value"].to_pylist()] == [1, 2, 2]
     without = pylogseg.read_arrow(alone, decoding="value", schema=file, columns=["value"]).read_all()
     assert [row and row["x"] for row in without["value"].to_pylist()] == [1, None, None]
     assert without["valueError"].to_pylist()[1].startswith("bytes behind the value")
     for schema, said in (("none-value", "there is no schema"), (77, "no schema 77"), ("{", "is not an Avro schema")):
         with pytest.raises(RequestError, match=said):
-            decoded(folder, "old", schema=schema)
+            decoded(shop, "old", schema=schema)
     with pytest.raises(RequestError, match="different schemas"):
-        decoded(folder, ["old", "orders"])
+        decoded(shop, ["old", "orders"])
     with pytest.raises(RequestError, match="need decoding="):
-        pylogseg.read_arrow(folder, "old", schema=13)
+        pylogseg.read_arrow(shop, "old", schema=13)
     for wrong in ({"decoding": "values"}, {"decoding": []}, {"on_undecoded": "no"}, {"views": True}):
         with pytest.raises(RequestError):
-            decoded(folder, "old", **wrong)
+            decoded(shop, "old", **wrong)
     with pytest.raises(RequestError, match="not among the columns"):
-        pylogseg.read_arrow(folder, "old", decoding="value", columns=["offset"])
+        pylogseg.read_arrow(shop, "old", decoding="value", columns=["offset"])
