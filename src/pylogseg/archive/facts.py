@@ -143,7 +143,7 @@ def _doubt_start(copy: SeenCopy, seen: SeenCluster) -> None:
 
 
 def _prove_start(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenCluster) -> None:
-    """Begin where records were deleted up to, if the checkpoint of log starts has lost that."""
+    """Set the log start to the end of the deleted records, if the checkpoint of log starts has lost it."""
     part, checkpoints = copy.partition, copy.checkpoints
     start, first = part.log_start_offset, copy.epochs[0] if copy.epochs else None
     is_lost = bool(checkpoints.harm(FileKind.LOG_STARTS))

@@ -121,7 +121,7 @@ class Segment:
 
 
 def fetched_from(segment: Segment) -> LiveFiles | None:
-    """Return the files of the cluster that a segment is fetched from; None of a segment that lies in a store.
+    """Return the files of the cluster that a segment is fetched from; None for a segment elsewhere.
 
     Such a segment is a whole log, with the ends that it had when it was listed.
     """

@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class Once:
-    """The result of a function, which the first thread that asks calls, once."""
+    """The result of a function that only the first thread calls; all threads get that result."""
 
     def __init__(self, find: Callable[[], Any]) -> None:
         self._find, self._lock, self._found = find, threading.Lock(), None
@@ -364,7 +364,7 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
 
 
 def _partition_later(files: FileSystem, path: str, names: list[Entry], log_start_offset: int) -> Partition:
-    """Return a partition whose files are listed when they are asked for; at once while somebody changes them."""
+    """Return a partition that lists its files on first use, or now if somebody is changing them."""
 
     def list_again() -> Partition:
         try:

@@ -91,7 +91,7 @@ _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, Action
     TableColumn("position", "int64", "of the first byte that was removed", "bytes"),
     TableColumn("endPosition", "int64", "after the last one", "bytes"),
     TableColumn("firstOffset", "int64", "that was removed with them"),
-    TableColumn("nextOffset", "int64", "after the last one, if it is known"),
+    TableColumn("nextOffset", "int64", "after the last one; null if unknown"),
     TableColumn("reason", "string", "with the value found"),
     TableColumn("remedy", "string", "the recommended action"),
     TableColumn("kept", "string", "path of a copy of the bytes"),

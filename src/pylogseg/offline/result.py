@@ -108,7 +108,7 @@ def checkpoint_changes(before: Entries, after: Entries) -> list[CheckpointChange
     TableColumn("segmentsAfter", "int32", "their number"),
     TableColumn(SPREAD, "map<string, int64>", "numbers that the command counts", source="known_numbers"),
     TableColumn("notes", "list<string>", "for people"),
-    TableColumn("doubts", "list<string>", "facts that are not known, with the ones that were taken instead"),
+    TableColumn("doubts", "list<string>", "unknown facts, with the values that were taken instead"),
     TableColumn("replicas", "list<int64>", "brokers that hold the partition, by the cluster's metadata"),
     TableColumn("notDone", "bool", "it was skipped although it was asked for"),
     TableColumn("recovery", "struct", "at the opening of the log", source="report", fields=get_columns(LoadReport)),

@@ -154,7 +154,7 @@ class Gap(NamedTuple):
 
 
 def joined_times(gaps: Iterable[Gap]) -> list[Gap]:
-    """Return gaps with one of each kind for all times that a column cannot hold, at the place of the first."""
+    """Join the gaps of times that a column cannot hold: one of each kind, at the place of the first."""
     joined, first = list[Gap](), dict[GapKind, int]()
     for gap in gaps:
         if gap.is_of_column and gap.kind in first:

@@ -82,7 +82,7 @@ def no_memory(_size: int) -> memoryview | None:
 
 
 def nothing_through(_view: Readable, _position: int, _size: int) -> tuple[Scan, Any] | None:
-    """Read and scan no window: `walk` does."""
+    """Return None for each window, so that `walk` reads and scans it itself."""
     return None
 
 

@@ -34,7 +34,7 @@ class Level(enum.IntEnum):
     TableColumn("path", "string", "of the file or folder"),
     TableColumn("position", "int64", "in the file", "bytes"),
     TableColumn("offset", "int64", "the first one concerned"),
-    TableColumn("lastOffset", "int64", "the last one, if it is known"),
+    TableColumn("lastOffset", "int64", "the last one; null if unknown"),
     TableColumn("reason", "string", "with the value found"),
     TableColumn("remedy", "string", "the recommended action"),
 )

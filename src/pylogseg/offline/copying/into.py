@@ -50,7 +50,7 @@ class Destination(NewFolder):
                 storage.write_synced(storage.join(self.beside, kind.value), storage.read_all(path))
 
     def name_final_path(self, text: str) -> str:
-        """A text with the later place in it instead of the present one."""
+        """Replace the present path in a text by the final one."""
         return text.replace(self.beside, self.path)
 
 

@@ -154,7 +154,7 @@ class ProducedLog:
     TableColumn("groups", "int64", "offsets of groups that are committed"),
     TableColumn("groupsFailed", "list<string>", "offsets that were refused"),
     TableColumn("notes", "list<string>", "for people"),
-    TableColumn("doubts", "list<string>", "what is not known"),
+    TableColumn("doubts", "list<string>", "unknown facts"),
     TableColumn("lacking", "list<struct>", "records known to be missing from the source", fields=get_columns(Finding)),
 )
 @dataclass

@@ -137,7 +137,7 @@ class Image:
     ) -> Image:
         """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
 
-        In the place of a snapshot that is not whole, an older one and the log count where these have all; `notes` name
+        A snapshot that is not whole is replaced by an older one and the log, if these have all records; `notes` name
         it.
 
         Parameters

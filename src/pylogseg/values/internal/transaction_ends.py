@@ -145,7 +145,7 @@ def decide_end(
     """Decide how a producer's open transaction at the end of a partition's log ends.
 
     `noted` is what its coordinator has of the producer's id, in order, and None if no transactional id has it. `lacks`
-    says why the coordinator's log may not be all here: then a producer that it does not have is not unknown.
+    says why the coordinator's log may not be all here: then an absent producer proves nothing.
     """
     time_ms = max([note.updated_ms for note in noted or ()], default=max(0, producer.last_timestamp))
     if noted is None:
