@@ -84,7 +84,7 @@ def test_patches_of_v2() -> None:
     patch.set_last_offset(data, 41, 3)
     patch.set_leader_epoch(data, 8, 3)
     assert [(r.offset, r.timestamp) for r in read_back(data[3:])] == [(40, 5), (41, 9)]
-    patch.set_base_offset(data, 7, 3)
+    patch.set_last_offset(data, 8, 3)
     assert patch.set_max_timestamp(data, 100, append_time=True, position=3)
     assert [(r.offset, r.timestamp) for r in read_back(data[3:])] == [(7, 100), (8, 100)]
     table = scan(data, start=3).batches
@@ -105,8 +105,6 @@ def test_patches_of_legacy_batches() -> None:
     assert [(r.offset, r.timestamp) for r in read_back(data)] == [(40, 5), (41, 9)]
     assert patch.set_max_timestamp(data, 100, append_time=True)
     assert [(r.offset, r.timestamp) for r in read_back(data)] == [(40, 100), (41, 100)]
-    with pytest.raises(RequestError, match="last offset"):
-        patch.set_base_offset(data, 1)
     with pytest.raises(RequestError, match="leader epoch"):
         patch.set_leader_epoch(data, 1)
     with pytest.raises(RequestError, match="no timestamp"):
@@ -122,4 +120,4 @@ def test_patches_refuse_what_is_no_batch() -> None:
         patch.set_leader_epoch(bytes(whole), 1)
     for offset in (-1, 1 << 63):
         with pytest.raises(RequestError, match="range"):
-            patch.set_base_offset(whole, offset)
+            patch.set_last_offset(whole, offset)

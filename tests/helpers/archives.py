@@ -105,6 +105,6 @@ class Archiver:
 
 
 def _open(folder: Path) -> list[object]:
-    from pylogseg.offline.restoring.adopting import open_transactions
+    from pylogseg.offline.ending_transactions import transactional_producers
 
-    return open_transactions(str(folder))
+    return [row for row in transactional_producers(str(folder)) if row.first_txn_offset >= 0]

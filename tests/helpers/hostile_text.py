@@ -134,7 +134,6 @@ def _patched(rng: Random) -> None:
     held = scan(data, max_rows=1).batches.verdict.tolist()
     try:
         rng.choice((
-            lambda: patch.set_base_offset(data, number, position),
             lambda: patch.set_last_offset(data, number, position),
             lambda: patch.set_leader_epoch(data, number, position),
             lambda: patch.set_max_timestamp(data, number, append_time=rng.random() < 0.5, position=position),

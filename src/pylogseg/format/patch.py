@@ -22,20 +22,11 @@ _CRC = struct.Struct(">I")
 _KEPT = CODEC_MASK | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 
 
-def set_base_offset(buffer: Any, base_offset: int, position: int = 0) -> None:
-    """Move a batch to other offsets by its first one.
-
-    Raises RequestError for a compressed legacy batch, whose field is the last offset, for an offset out of range, and
-    if the buffer holds no whole batch there.
-    """
-    view, magic, _ = _batch(buffer, position)
-    if magic < 2 and view[17] & CODEC_MASK:
-        raise RequestError("a compressed batch of magic 0 or 1 tells its last offset only: set_last_offset")
-    _set_offset(view, base_offset)
-
-
 def set_last_offset(buffer: Any, last_offset: int, position: int = 0) -> None:
-    """Move a batch to other offsets by its last one, as a leader does; errors as of `set_base_offset`."""
+    """Move a batch to other offsets by its last one, as a leader does.
+
+    Raises RequestError for an offset out of range, and if the buffer holds no whole batch there.
+    """
     view, magic, _ = _batch(buffer, position)
     _set_offset(view, last_offset - (_INT.unpack_from(view, 23)[0] if magic == 2 else 0))
 

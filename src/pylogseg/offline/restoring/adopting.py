@@ -25,7 +25,6 @@ from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import SOURCE_SHIFT, decode_parts
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.log.directory import partition_of
-from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
 from pylogseg.transfer.checked import checked_windows
@@ -155,14 +154,6 @@ def _rename_in_batches(
     finally:
         file.close()
     return seen, kept
-
-
-# ---- open transactions ----
-
-
-def open_transactions(folder: str) -> list[ProducerRow]:
-    """Return the producers with an open transaction at the end of a log, the oldest transaction first."""
-    return [row for row in transactional_producers(folder) if row.first_txn_offset >= 0]
 
 
 # ---- what clients will see ----

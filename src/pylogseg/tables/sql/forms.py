@@ -13,8 +13,6 @@ from pylogseg.errors import RequestError
 from pylogseg.values.forms import in_form
 from pylogseg.values.json_text import json_text, plain_text
 
-#: Forms of a file, and the end of its name.
-ENDINGS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 #: Rows of a row group of Parquet.
 _GROUP_ROWS = 1 << 20
 #: So many bytes of an answer are made text at a time: a column of text has at most what Arrow's ends can say.

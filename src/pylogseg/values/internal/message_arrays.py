@@ -28,7 +28,6 @@ _NUMBERS: dict[str, pa.DataType] = {
     "float64": pa.float64(),
 }
 _TEXTS = ("string", "uuid")
-_Bytes = npt.NDArray[np.uint8]
 
 
 def message_type(name: str) -> pa.DataType:
