@@ -152,7 +152,7 @@ class LazyCommands(click.Group):
             sys.stdout, sys.stderr = before
 
     def _advice(self, ctx: click.Context, error: BaseException) -> str:
-        """Return what to do if the system forbade to write."""
+        """Return the remedy if the system refused a write."""
         operation = error.operation if isinstance(error, StorageError) else "write"
         if not _may_not(error) or operation in _READING:
             return ""
@@ -203,7 +203,7 @@ def _may_not(error: BaseException) -> bool:
 
 
 def _not_written(error: OSError) -> str:
-    """Return what to say of output that failed; files are named, so an error without a name is stdout's."""
+    """Return the message for failed output; files are named, so an error without a name is stdout's."""
     return f"{error.filename or 'stdout'}: cannot write: {error.strerror or error}"
 
 

@@ -1,4 +1,4 @@
-"""`pylogseg cluster`: what a cluster's metadata says, without the cluster."""
+"""`pylogseg cluster`: the content of a cluster's metadata, without the cluster."""
 
 from __future__ import annotations
 

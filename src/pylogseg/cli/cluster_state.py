@@ -1,4 +1,4 @@
-"""Shared by `groups`, `transactions` and `cluster`: what to read, the moment, rows as tables and as JSON."""
+"""Shared by `groups`, `transactions` and `cluster`: the source, the moment, rows as tables and as JSON."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Chosen(NamedTuple):
 
 
 class Aliased(click.Option):
-    """An option with another word as its last name, that of other commands: it works, and help does not show it."""
+    """An option with a hidden last name: the word of other commands works, too."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         shown = copy.copy(self)
@@ -130,7 +130,9 @@ def names_options(function: F) -> F:
 
 
 def transfer_options(source: dict[str, Any], target: dict[str, Any], dry_run: str) -> Callable[[F], F]:
-    """Return what adds SRC, DST, `names_options` and ``--dry-run``; the first two are settings of the arguments."""
+    """Return a decorator that adds SRC and DST (with settings `source` and `target`), `names_options`,
+    ``--dry-run``.
+    """
     add = [
         click.argument("source", metavar="SRC", **source),
         click.argument("target", metavar="DST", **target),
@@ -199,7 +201,7 @@ def select(
 
 
 def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple[list[str], list[str]]:
-    """Split arguments; a word that may be either is a name if the paths have it, and what it was taken for is reported.
+    """Split arguments; a word that may be either is a name if the paths have it, and a message reports the choice.
 
     With `several` there is nothing to report where it is a path: several are what the command expects.
     """
@@ -472,7 +474,7 @@ def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
 
 
 def rich_bar(label: str, redirects: bool = True) -> Any:
-    """Return a rich bar on stderr that leaves no trace when stopped, and may redirect what is printed meanwhile."""
+    """Return a rich bar on stderr that leaves no trace when stopped, and may redirect other output meanwhile."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -536,7 +538,7 @@ def _print_gaps(gaps: Iterable[Gap]) -> None:
 
 
 def report_lacking(found: Sequence[Finding]) -> bool:
-    """Report on stderr what is missing or damaged, or may be, one line each; return whether there is any (code 1)."""
+    """Report missing and damaged records, certain or not, on stderr; return True if there are any (code 1)."""
     if not found:
         return False
     from pylogseg.inspect.verify.lacking import DAMAGED, lines_of
@@ -549,7 +551,7 @@ def report_lacking(found: Sequence[Finding]) -> bool:
 
 
 def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = False, is_error: bool = False) -> None:
-    """Report on stderr what could not be listed or opened, and end the command: exit code 2 if there is any.
+    """Report files that could not be listed or opened on stderr, and end the command: exit code 2 if there are any.
 
     Also with `is_error`, for what was reported before.
     """
@@ -569,7 +571,7 @@ def end_with(damage: bool) -> None:
 
 
 def end_with_code(code: int) -> None:
-    """End a command that checks; `code` is that of its findings."""
+    """End a checking command; `code` is the exit code of its findings."""
     end_with(code == 1)
     if code:
         click.get_current_context().exit(code)

@@ -148,7 +148,7 @@ class _Out:
 
     @classmethod
     def parse(cls, text: str) -> _Out:
-        """Return a folder or file; a name that ends as that of another kind of file is neither."""
+        """Return a folder or file; refuse a name with the ending of another kind of file."""
         if text == "-":
             raise RequestError(
                 "--out -: an export writes files; for records on stdout use `pylogseg cat` (a folder: ./-)"
@@ -341,7 +341,7 @@ def _decoded_columns(
 def _decoded_text(
     layout: Form, options: dict[str, Any], own: tuple[bool, bool], arguments: Sequence[str], readers: list[LogReader]
 ) -> _Layouts:
-    """Return the form of CSV or JSON lines with decoded payloads, where they are asked for: those of `cat`."""
+    """Return the form of CSV or JSON lines with decoded payloads (as in `cat`), if requested."""
     styles = layout.key_as, layout.value_as
     check_unused(wants_schema(*styles), {"on_undecoded": options["on_undecoded"]}, f"in {layout.name} --value-as")
     layout = replace(layout, typed_text=choose_payload_text(styles, options, own, arguments, readers))
@@ -396,7 +396,7 @@ def _own(
     on_undecoded: str | None,
     show_secrets: bool,
 ) -> TypedBatches | None:
-    """Return what decodes a topic that Kafka writes for itself; None for another one."""
+    """Return the decoder of a topic that Kafka writes for itself; None for any other topic."""
     try:
         return typed_of(own_decoding(names, on_undecoded, show_secrets), arguments, readers, names)
     except NotOwnError:
@@ -404,7 +404,7 @@ def _own(
 
 
 def _sweep(out: _Out) -> None:
-    """Remove what killed exports to this place have left."""
+    """Remove the leftovers of killed exports to this place."""
     if not isinstance(out.store, FolderStore):
         return
     patterns = [f".{glob.escape(out.file)}.*.tmp"] if out.file else [".*.tmp", "topic=*/partition=*/.*.tmp"]

@@ -34,7 +34,7 @@ class Gaps:
         self.damage = False
 
     def report(self, gaps: Iterable[Gap], *, follows: bool = False) -> None:
-        """Report the new ones; if it `follows` the logs, at once, and not what looks torn since it is being written."""
+        """Report the new gaps; while it `follows` the logs, a torn end is no gap, since somebody is writing it."""
         new = [gap for gap in gaps if gap not in self._reported and (gap.is_loss or not follows)]
         self._reported.update(new)
         self.damage |= common.report_gaps(new, waits=not follows)
@@ -72,7 +72,7 @@ class Selector(NamedTuple):
 def follow(
     query: Query, readers: list[LogReader], chosen: common.Chosen, gaps: Gaps, selector: Selector
 ) -> Iterator[Chunk]:
-    """Yield the selected records of partitions, and what is appended to them, until no partition is left."""
+    """Yield the selected records of partitions, and newly appended ones, until no partition is left."""
     if query.selection.has_end:
         raise RequestError("--follow has no end: it cannot be combined with --until or an end of --offset")
     if query.selection.latest:

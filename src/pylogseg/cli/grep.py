@@ -224,7 +224,7 @@ class _Row(NamedTuple):
 
 
 class _Search:
-    """One run of grep: the patterns, what decodes the records first, the output, and the matches so far."""
+    """One run of grep: the patterns, the decoder of records, the output, and the matches so far."""
 
     def __init__(
         self,

@@ -231,7 +231,7 @@ def _print_offsets(state: ClusterState, names: list[str], as_json: bool, lag: bo
 
 
 def _export(state: ClusterState, names: list[str], path: str) -> None:
-    """Write the offsets that another cluster can take over; those of deleted topics are left out."""
+    """Write the offsets that another cluster can take over, without deleted topics."""
     shown_rows(state, "groups", names, "group")
     rows = [row for row in shown_rows(state, "group_offsets") if not names or row["group"] in names]
     kept = [row for row in rows if row["offset"] is not None and not row["stale"]]
@@ -247,7 +247,7 @@ def _export(state: ClusterState, names: list[str], path: str) -> None:
 
 
 def _map(state: ClusterState, names: list[str], other: str, path: str | None, as_json: bool) -> None:
-    """Print offsets as they are on another cluster, or write them; what cannot be mapped is named on stderr."""
+    """Print or write offsets as they are on another cluster; name offsets without a counterpart on stderr."""
     shown_rows(state, "groups", names, "group")
     there: ClusterState | None = None
     if not os.path.isfile(other):

@@ -113,7 +113,7 @@ def _whole(payload: bytes, span: tuple[int, int]) -> tuple[int, int]:
 
 
 def _join_spans(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort spans, and join those that overlap or touch."""
+    """Sort spans, and join overlapping and touching ones."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(found):
         if joined and begin <= joined[-1][1]:

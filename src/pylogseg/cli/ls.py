@@ -1,4 +1,4 @@
-"""`pylogseg ls`: list what is on a broker's disk."""
+"""`pylogseg ls`: list the topics, partitions and segments of a broker's disk."""
 
 from __future__ import annotations
 

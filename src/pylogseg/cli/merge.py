@@ -1,4 +1,4 @@
-"""`pylogseg merge`: one log directory of what the disks of several brokers have."""
+"""`pylogseg merge`: one log directory made of the disks of several brokers."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class Request(NamedTuple):
         return "each log is whole, and finished work stays; run the command again for the rest"
 
     def _report(self, result: PartitionResult, failures: dict[tuple[str, str], list[str]]) -> None:
-        """Print what cannot wait for the end; of failures for the same reason, the first one only."""
+        """Print urgent lines before the end; of failures for the same reason only the first."""
         if self.as_json:
             for action in result.report.actions:
                 print_json({"type": "action", "partition": result.name, **to_row(action)})

@@ -22,7 +22,7 @@ _METAVARS = {"size": "SIZE"}
 
 
 def declared_option(field: Field[Any], declared: Option, text: str = "", default: Any = None) -> Callable[[F], F]:
-    """Return what adds an option as its declaration has it; `text` takes the place of ``{}`` in its help.
+    """Return a decorator that adds a declared option; `text` replaces ``{}`` in its help.
 
     `default` is that of the command, if it has another one.
     """
@@ -46,22 +46,22 @@ def declared_option(field: Field[Any], declared: Option, text: str = "", default
 
 
 def question_option(name: str, text: str = "", default: Any = None) -> Callable[[F], F]:
-    """Return what adds one option of `Selection` or `Reading`: a parameter of its name; see `declared_option`."""
+    """Return a decorator for one option of `Selection` or `Reading`: a parameter of its name; see `declared_option`."""
     return declared_option(*(options_of(Selection) | options_of(Reading))[name], text, default)
 
 
 def decompressed_option(consequence: str = "counts as damaged") -> Callable[[F], F]:
-    """Return what adds ``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
+    """Return a decorator that adds ``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
     return question_option("max_decompressed_bytes", consequence)
 
 
 def time_options(text: str = "From this time on") -> Callable[[F], F]:
-    """Return what adds ``--since`` and ``--until``; help begins with a text."""
+    """Return a decorator that adds ``--since`` and ``--until``; help begins with a text."""
     return lambda function: common.add_all(function, [question_option("since", text), question_option("until")])
 
 
 def reading_options(*names: str, text: str = "counts as damaged", **defaults: Any) -> Callable[[F], F]:
-    """Return what adds options of `Reading`: a parameter ``reading``; `defaults` are those of the command.
+    """Return a decorator that adds options of `Reading`: a parameter ``reading``; `defaults` are the command's.
 
     `text` says what becomes of a batch that decompresses to too much.
     """

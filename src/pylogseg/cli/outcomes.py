@@ -53,7 +53,7 @@ def end_with_outcome(outcome: Outcome, as_json: bool, code: int = 0) -> None:
 
 
 def print_list(outcome: Outcome, as_json: bool) -> None:
-    """Print an outcome without a row of its own: those of its parts, or its lines; then report its warnings."""
+    """Print an outcome without a row of its own: the rows of its parts, or its lines; then report its warnings."""
     for part in outcome.parts() if as_json else (outcome,):
         print_part(part, as_json)
     _report(outcome)
@@ -66,7 +66,7 @@ def _report(outcome: Outcome) -> None:
 
 
 def print_rows(rows: Sequence[Row], headings: Headings, as_json: bool, right: Iterable[str] = ()) -> None:
-    """Print rows as JSON lines, or as a table by headings and what stands below them; numbers are to the right."""
+    """Print rows as JSON lines, or as a table by headings and cells; numbers are to the right."""
     if as_json:
         for row in rows:
             print_json(row)

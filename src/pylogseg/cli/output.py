@@ -94,7 +94,7 @@ class RecordText:
         return part.gaps
 
     def has_undecoded(self) -> bool:
-        """Report on stderr what did not decode; whether there was any."""
+        """Report undecoded payloads on stderr; return True if there were any."""
         return self.typed is not None and report_undecoded(self.typed.undecoded, self.typed.first)
 
     def _program(self, segment: Segment) -> text.TextProgram:
@@ -154,7 +154,7 @@ class Output:
     show_secrets: bool
 
     def text(self) -> RecordText:
-        """Return what turns records into text; it decodes nothing yet."""
+        """Return the function that turns records into text, without decoding."""
         if self.template is not None and (self.as_csv or self.fields):
             raise RequestError("--format cannot be combined with --csv or --fields")
         names = text.JSON_FIELDS if self.fields is None else tuple(name.strip() for name in self.fields.split(","))
@@ -169,7 +169,7 @@ class Output:
         return self.internal or SCHEMA in (self.key_as, self.value_as)
 
     def payloads(self, arguments: Sequence[str], readers: Sequence[LogReader]) -> PayloadText | None:
-        """Return what decodes keys and values, if they are to be decoded."""
+        """Return the decoder of keys and values, if the options ask for one."""
         texts = {"schema": self.schema, "registry": self.registry, "message": self.message}
         own = self.internal, self.show_secrets
         return choose_payload_text((self.key_as, self.value_as), texts, own, arguments, readers)

@@ -1,4 +1,4 @@
-"""Files and folders that commands write: not among the files that they read, and not in place of others unasked."""
+"""Files and folders that commands write: never among the files that they read; existing ones only with --overwrite."""
 
 from __future__ import annotations
 

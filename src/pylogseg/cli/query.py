@@ -84,7 +84,7 @@ class Query:
 
 
 def query_options(always_latest: bool = False) -> Callable[[F], F]:
-    """Return what adds the options of a `Query`: a parameter ``query``; with `always_latest`, without ``--latest``."""
+    """Return a decorator for the options of a `Query` (``query``); with `always_latest`, without ``--latest``."""
     when, memory = ("I", "M") if always_latest else ("With --latest: i", "With --latest: m")
     texts = {"since": "From this time on", "tombstones": when, "latest_memory_bytes": memory}
     declared = options_of(Selection)

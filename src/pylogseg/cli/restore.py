@@ -127,7 +127,7 @@ def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Check that a folder to write to is there; a store says so itself, and beside a cluster there is none."""
+    """Check that a target folder exists; a store reports that itself, and a cluster has none."""
     if _is_cluster(ctx.params.get("to")) or ctx.params.get("is_cluster"):
         return value
     if value is None:
@@ -377,7 +377,7 @@ _OF_WHOLE_CLUSTER = {"source", "is_cluster", "controllers", "brokers", "listener
 
 
 def _check_options_of_cluster() -> None:
-    """Refuse what has no meaning for a whole cluster, by its name."""
+    """Refuse options without a meaning for a whole cluster, by name."""
     context = click.get_current_context()
     strangers = [
         param for param in context.command.params

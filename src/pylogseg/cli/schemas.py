@@ -1,4 +1,4 @@
-r"""`pylogseg schemas`: what a schema registry has, from its topic on the disk."""
+r"""`pylogseg schemas`: the schemas of a registry, from its topic on the disk."""
 
 from __future__ import annotations
 

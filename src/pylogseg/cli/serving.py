@@ -66,7 +66,7 @@ def options(function: _F) -> _F:
 
 
 def server_options(given: dict[str, Any], **acls: Any) -> dict[str, Any]:
-    """Return what the shared options say, for `pylogseg.serve` and `Broker`."""
+    """Return the shared options as keywords of `pylogseg.serve` and `Broker`."""
     names = ("tls_cert", "tls_key", "tls_ca", "users", "mechanisms")
     security = {name: given[name] for name in names}
     security["users"] = security["users"] or _users_of_environment()
@@ -85,7 +85,7 @@ def _users_of_environment() -> dict[str, str] | None:
 
 
 def run_server(made: Callable[[], Server], where: str) -> None:
-    """Start a server and wait for its end; `where` says what it serves."""
+    """Start a server and wait for its end; `where` names the served place."""
     logging.getLogger("pylogseg.server").addHandler(PrintedWarnings(logging.WARNING))
     signal.signal(signal.SIGTERM, _interrupt)
     server: Server | None = None
@@ -124,7 +124,7 @@ def _greet(server: Server, where: str) -> None:
 
 
 def _part(server: Server | None) -> None:
-    """Say what consumers did not get as it is in the files; exit with 1 if there was damage."""
+    """Report records that consumers did not get as they are in the files; exit with 1 if there was damage."""
     (places, size), aborted = (server.left_out, server.aborted) if server is not None else ((0, 0), 0)
     said = []
     if places:

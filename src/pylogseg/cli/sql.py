@@ -200,7 +200,7 @@ def _report_notes(chosen: common.Chosen, session: Session) -> None:
 def _of_topic(
     decoded: Sequence[str], internal: bool, show_secrets: bool, arguments: Sequence[str], given: dict[str, str | None]
 ) -> TopicOpener | None:
-    """Return what opens the tables of topics, where their keys or values are typed."""
+    """Return the opener of typed tables of topics; None without typed keys or values."""
     on_undecoded = given.pop("on_undecoded")
     check_unused(decoded, given, "--value-as")
     check_unused(decoded or ["value"] * internal, {"on_undecoded": on_undecoded}, "--internal or --value-as")
@@ -248,7 +248,7 @@ def answer_statements(session: Session, query: str, form: str, target: Path | No
 
 
 def explain_query(session: Session, query: str, form: str, target: Path | None) -> None:
-    """Print what a query would read of each table."""
+    """Print the reading of each table that a query would make."""
     if target is not None or form not in ("table", "json"):
         raise RequestError("--explain prints a table, or JSON lines with --output json")
     _note_times(query)
@@ -376,6 +376,6 @@ def _print_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool
 
 @contextlib.contextmanager
 def _imports() -> Iterator[None]:
-    """Import what this command needs of other packages; an interrupt comes at the end."""
+    """Import the packages that this command needs; an interrupt comes at the end."""
     with spare_imports(), held_back(), freeze_imports():
         yield

@@ -50,7 +50,7 @@ def bare(stream: Any) -> Any:
 
 
 def forget_output() -> None:
-    """Discard what is still buffered: the interpreter flushes once more at exit."""
+    """Discard the buffered output: the interpreter flushes once more at exit."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):

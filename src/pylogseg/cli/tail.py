@@ -1,4 +1,4 @@
-"""The end of a log: find its last records, and follow what is appended."""
+"""The end of a log: find its last records, and follow new ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FollowedReader:
         self._seen: tuple[int, int] | None = None
 
     def new(self) -> Iterator[Chunk]:
-        """Yield the chunks after those of the last poll; none if the files have not changed."""
+        """Yield the chunks after the last poll; none if the files have not changed."""
         last = self.reader.log.segments[-1] if self.reader.log.segments else None
         state = (last.base_offset, last.size) if last else (-1, 0)
         if state == self._seen:

@@ -23,7 +23,7 @@ def _note_tier(ctx: click.Context, _: click.Parameter, url: str | None) -> None:
 
 
 def _note_keys(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
-    """Put the path where whatever opens a tier looks for it, for as long as the command runs."""
+    """Put the path into the environment, where every opener of a tier looks for it, while the command runs."""
     if path is None:
         return
     before = os.environ.get(KEYS_VARIABLE)
@@ -56,7 +56,7 @@ keys_option = click.option(
 
 
 class Local(click.Path):
-    """A path of this machine: a URL of a tier or a cluster is none, and would become the name of a folder.
+    """A path of this machine: the URL of a tier or a cluster is refused, since it would become the name of a folder.
 
     With `is_source`, it may be missing and is not written to.
     """

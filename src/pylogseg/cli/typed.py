@@ -92,7 +92,7 @@ def check_secrets(internal: bool, show_secrets: bool) -> None:
 
 
 def own_decoding(names: Sequence[str], on_undecoded: str | None, show_secrets: bool) -> Decoding:
-    """Return how topics that Kafka writes for itself are decoded: those of the columns that can be."""
+    """Return the decoding of topics that Kafka writes for itself, for the columns that can be decoded."""
     from pylogseg.values.decoding import Decoding
 
     which = tuple(name for name in ("key", "value") if name in names)
@@ -102,7 +102,7 @@ def own_decoding(names: Sequence[str], on_undecoded: str | None, show_secrets: b
 def typed_of(
     decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str]
 ) -> TypedBatches:
-    """Return what decodes columns of the selected records."""
+    """Return the decoder of columns of the selected records."""
     from pylogseg.values.decoding import typed_batches
 
     topics = topics_of(reader.log for reader in readers)
@@ -116,7 +116,7 @@ def choose_payload_text(
     arguments: Sequence[str],
     readers: Sequence[LogReader],
 ) -> PayloadText | None:
-    """Return what decodes keys and values for text, if any; `own` are ``--internal`` and ``--show-secrets``."""
+    """Return the decoder of keys and values for text, if any; `own` are ``--internal`` and ``--show-secrets``."""
     internal, show_secrets = own
     check_secrets(internal, show_secrets)
     if internal and any(style != "text" for style in styles):
@@ -131,7 +131,7 @@ def choose_payload_text(
 
 
 def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader]) -> TypedText:
-    """Return what decodes records for text, each topic by its own schemas.
+    """Return the decoder of records for text, each topic by its own schemas.
 
     A topic without a schema, one of several, stays as it is, with a note; its first record decides.
     """
@@ -166,7 +166,7 @@ def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[L
 
 
 def whole_disk(arguments: Sequence[str]) -> Disk:
-    """All that is at the paths, not only what the names select."""
+    """The whole disk at the paths, not only the partitions that names select."""
     return open_dir(common.split_arguments(arguments)[0])
 
 

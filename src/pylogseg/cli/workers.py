@@ -39,7 +39,7 @@ class Workers:
 
     @contextlib.contextmanager
     def executor(self) -> Iterator[Executor]:
-        """Yield what runs over the items of a command."""
+        """Yield the executor for the items of a command."""
         if self.master is None:
             if self.settings:
                 raise click.UsageError("--spark-conf needs --spark MASTER")

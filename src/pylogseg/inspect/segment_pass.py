@@ -28,11 +28,11 @@ class Visitor:
         """Note a segment that cannot be opened, or was removed (None); nothing else is called."""
 
     def start(self, view: FileView) -> int:
-        """Return the position of the first batch that matters; what lies before it is passed over, or not read."""
+        """Return the position of the first batch that matters; earlier batches are skipped, or not read."""
         return 0
 
     def gap(self, gap: Gap) -> None:
-        """Note what cannot be read."""
+        """Note a gap."""
 
     def window(self, window: Window) -> BatchTable | None:
         """Look at headers; return the batches whose records are wanted."""
@@ -126,7 +126,7 @@ def _are_same(rows: BatchTable, others: BatchTable) -> bool:
 
 
 def _by_codec(rows: BatchTable, window: Window, limit_bytes: int, scratch: Scratch) -> Iterator[Slice]:
-    """Decode one codec at a time: the size of the arena is then that of its batches."""
+    """Decode one codec at a time: then the arena is as large as the batches of one codec."""
     only = rows.summary().codec
     for codec in np.unique(rows.codec).tolist() if only is None else (only,):
         some = rows if only is not None else rows[rows.codec == codec]

@@ -116,7 +116,7 @@ def carried_doubts(files: Folders, log_dir: str, names: Iterable[str]) -> tuple[
 
 
 def epoch_findings(files: object, folder: str, *, only_without_entries: bool = False) -> list[Finding]:
-    """Return what is wrong with the leader epochs of a folder on this machine, by the headers of its batches."""
+    """Return the faults of a local folder's leader epochs, by the headers of its batches."""
     if not isinstance(files, LocalFiles | LocalStorage):
         return []
     try:

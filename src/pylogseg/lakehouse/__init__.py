@@ -1,1 +1,1 @@
-"""Tables of records in formats of others: whether they are right, and how they become so."""
+"""Tables of records in formats of other programs: audit them, and write them."""

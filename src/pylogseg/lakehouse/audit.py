@@ -340,14 +340,14 @@ def _by_time(
 
 
 def _hours(sums: Sequence[Sums]) -> Sums:
-    """Add up the hours of one partition, whatever its topic's number was in each piece."""
+    """Add up the hours of one partition; its topic may have another number in each piece."""
     every = np.concatenate([np.empty(0, SUMS), *sums])
     every["topic"] = every["partition"] = 0
     return add_sums([every])
 
 
 def open_tables(table: Any, dead_letters: Any = None) -> Iterator[ForeignTable]:
-    """Yield the table, and that of its dead letters if there is one."""
+    """Yield the table, and the table of its dead letters if there is one."""
     yield open_table(table)
     if dead_letters is None and isinstance(table, str | os.PathLike):
         try:
@@ -380,7 +380,7 @@ def _columns(tables: Sequence[ForeignTable], given: Mapping[str, str], preset: s
 
 
 def _twice(files: Iterable[DataFile]) -> Iterator[TableFinding]:
-    """Yield what is listed twice; the rows of it are double."""
+    """Yield files that are listed twice; their rows are double."""
     by_path: dict[str, list[DataFile]] = {}
     for file in files:
         by_path.setdefault(file.path, []).append(file)
@@ -399,7 +399,7 @@ def _choose_schemas(decoding: Decoding, disk: Disk, logs: Mapping[TopicPartition
 
 
 def _in_all_files(files: Sequence[DataFile], columns: TableColumns, work: Executor, result: Audit) -> TableColumns:
-    """Return the columns without those that came to the table later: rows before have a null, records a default."""
+    """Return the columns without columns that the table got later: older rows have a null there, records a default."""
     lacking = _threads(work).map(functools.partial(_lacking, columns=columns), files)
     gone = sorted({role for roles in lacking for role in roles})
     if gone:
@@ -541,7 +541,7 @@ def _key_of(log: LogFiles) -> TopicPartition:
 
 
 class _TopicChoice(NamedTuple):
-    """The choice of partitions, also of those that the source does not have, where a topic's name means the topic."""
+    """The choice of partitions, also of partitions that the source lacks; a topic's name means the topic."""
 
     choice: PartitionChoice
     topics: frozenset[str]  #: The names that are topics.
@@ -643,5 +643,5 @@ def _by_number(name: str) -> TopicPartition:
 
 
 def _keep_part(found: dict[int, PartFound], number: int, part: PartFound) -> None:
-    """Keep what was found in a part, until all of the partition are merged."""
+    """Keep the result of a part until all parts of the partition are merged."""
     found[number] = part

@@ -103,7 +103,7 @@ class TableColumns(NamedTuple):
         return tuple(column for column in self.columns if "." in column.role)
 
     def with_decoded(self, schema: pa.Schema, which: str, ours: pa.DataType) -> TableColumns:
-        """Return them with what keys or values decode to, where the table has columns for it.
+        """Return the columns with decoded keys or values, if the table has columns for them.
 
         These are the fields of the table's column of that name, else columns of the table itself.
         """
@@ -125,7 +125,7 @@ class TableColumns(NamedTuple):
         return self._replace(columns=(*kept, *parts), typed=tuple(name for name in self.typed if name != which))
 
     def without(self, roles: Iterable[str]) -> TableColumns:
-        """Return them without some roles."""
+        """Return the columns without some roles."""
         gone = {*roles}
         return self._replace(columns=tuple(column for column in self.columns if column.role not in gone))
 

@@ -55,7 +55,7 @@ class LogExtent(NamedTuple):
 
     @property
     def is_end_known(self) -> bool:
-        """True if rows behind the end are not those of a batch that is damaged, cut off or zeros."""
+        """True if no damaged, cut-off or zeroed batch can explain rows behind the end."""
         return all(gap.next_offset is not None or gap.kind is GapKind.REMOVED for gap in self.tail)
 
     def join(self, other: LogExtent | None) -> LogExtent:
@@ -67,7 +67,7 @@ class LogExtent(NamedTuple):
 
 
 def extent_of(log: LogFiles, is_cleaned: bool) -> LogExtent:
-    """Look where a log begins and ends, and what lies behind that: headers after the newest producer snapshot."""
+    """Find the start and the end of a log, and the headers after the newest producer snapshot."""
     damage: list[Gap] = []
     state = end_of_log(list(log.segments), log.snapshots, unopened={}, damage=damage)
     base = log.segments[0].base_offset if log.segments else 0
@@ -114,7 +114,7 @@ class LogPart(NamedTuple):
 
 @dataclass
 class PartFound(PartitionAudit):
-    """The audit of a part, and what the other parts decide: whether the cleaner was in the log.
+    """The audit of a part. Its offsets without records wait for all parts, which show if the cleaner was in the log.
 
     `absent` offsets have neither record nor row, `extra` ones a row and no record.
     """
@@ -219,7 +219,7 @@ class _PartAudit:
         return limit
 
     def _hashes(self, chunk: Chunk) -> tuple[Hashes, Hashes | None]:
-        """The hash of each record, and what tells its columns apart."""
+        """The hash of each record, and the slots that distinguish its columns."""
         columns, how = chunk.columns, self._how
         decoded = {} if how.typed is None else _decode_chunk(chunk, how.typed)
 
@@ -379,7 +379,7 @@ class _PartAudit:
         result.unlisted += rest
 
     def _settle(self, gaps: Sequence[Gap]) -> None:
-        """Divide the offsets without a record among damage, and what the cleaner or nobody has removed."""
+        """Divide the offsets without a record: in damage, removed by the cleaner, or lost."""
         result, part = self._found, self._part
         extra = np.concatenate([np.empty(0, np.int64), *self._extra])
         absent = self._absent

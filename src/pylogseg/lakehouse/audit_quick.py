@@ -191,7 +191,7 @@ class _PartitionCount:
             result.ranges.append(whole._replace(kind="double"))
 
     def _missing(self, first: int, end: int) -> None:
-        """Note the records between stretches: lost ones, and from some offset on those that are not there yet."""
+        """Note the records between stretches as lost, and from some offset on as not there yet."""
         behind = min(max(self._part.behind_offset, first), end)
         if first < behind and (records := self._records(first, behind)):
             self._found.missing[self._lost] += records

@@ -129,7 +129,7 @@ class Spilling:
 
 
 def slots_of(columns: TableColumns) -> Slots | None:
-    """Return what tells the columns of a row apart; None if no values are decoded."""
+    """Return the slots that distinguish the columns of a row; None if no values are decoded."""
     return Slots([*columns.compared, *(column.role for column in columns.decoded)]) if columns.decoded else None
 
 
@@ -151,7 +151,7 @@ def _stretches(codes: _Codes) -> list[tuple[int, int]]:
 
 
 def numbers_of(column: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Return a column of numbers, and which of them are there; one that is out of range is not.
+    """Return a column of numbers, and a mask of the valid ones, without numbers out of range.
 
     Floats, decimals and text count if they are whole numbers exactly; RequestError for one that is not.
     """

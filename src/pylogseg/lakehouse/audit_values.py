@@ -35,7 +35,7 @@ def hash_bytes(secret: Secret, values: Any, out: Hashes) -> None:
 
 
 def _spans(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
-    """Return where each of some bytes or texts begins, how long it is, and what they lie in."""
+    """Return the places and sizes of some bytes or texts, and the buffer that holds them."""
     kind = array.type
     if pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
         array = array.cast(pa.binary())
@@ -125,7 +125,7 @@ def _widen_numbers(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def _hash_lists(secret: Secret, array: pa.Array, out: Hashes) -> None:
-    """Mix lists and maps in, by the hashes of what they hold, in its order."""
+    """Mix lists and maps in, by the hashes of their items in order."""
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
     if array.offset or array.null_count:
@@ -190,7 +190,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 def row_hashes(
     roles: Sequence[str], slots: Slots | None, count: int, hash_role: HashRole
 ) -> tuple[Hashes, Hashes | None]:
-    """Return the hash of each row over the columns of some roles, and with `slots` what tells these apart."""
+    """Return the hash of each row over the columns of some roles, and with `slots` the marks that distinguish them."""
     hashes = np.zeros(count, np.uint64)
     if slots is None:
         for role in roles:

@@ -33,7 +33,7 @@ def add_contents(contents: Contents, rows: pa.Table) -> None:
 
 
 def contents_text(contents: Contents) -> str:
-    """Return them as JSON: a list for each partition."""
+    """Return the contents as JSON: a list for each partition."""
     return json.dumps([[*key, *of] for key, of in sorted(contents.items())], separators=(",", ":"))
 
 

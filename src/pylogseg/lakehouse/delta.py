@@ -171,7 +171,7 @@ class DeltaSink:
         return offsets_of(rows.to_table(columns=["partition", "offset"], filter=wanted))
 
     def files(self) -> Collection[str]:
-        """See `Sink`: those of each commit and checkpoint that is still in the log."""
+        """See `Sink`: the files of each commit and checkpoint that is still in the log."""
         used: set[str] = set()
         for path in self._store.walk(below(self._folder, "_delta_log")):
             if path.endswith(".json"):

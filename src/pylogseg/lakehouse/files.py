@@ -112,7 +112,7 @@ def split_typed(batches: Iterable[pa.RecordBatch], how: FileOptions, name: str) 
 
 
 def dead_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of dead letters, by those of plain rows."""
+    """Return the columns of dead letters, made of the columns of plain rows."""
     return schema.append(pa.field(REASON, pa.string()))
 
 
@@ -126,7 +126,7 @@ def _is_beside(name: str, typed: TypedBatches) -> bool:
 
 
 def _told_apart(batch: pa.RecordBatch, typed: TypedBatches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield the decoded rows of a batch, and as they are in the log, with the reason, those that do not decode."""
+    """Yield the decoded rows of a batch, and the rows that do not decode, as in the log, with the reason."""
     first = 0
     for decoded in typed.batches([batch]):
         raw = batch.slice(first, decoded.num_rows)
@@ -142,7 +142,7 @@ def _told_apart(batch: pa.RecordBatch, typed: TypedBatches) -> Iterator[tuple[pa
 
 
 def _without(batch: pa.RecordBatch, offsets: OffsetsByPartition) -> pa.RecordBatch:
-    """Leave out rows of some offsets: their dead letters were committed, whatever they decode to now."""
+    """Leave out rows of some offsets: they were committed as dead letters before."""
     if not offsets or not batch.num_rows:
         return batch
     partition, offset = (batch.column(name).to_numpy() for name in ("partition", "offset"))
@@ -153,7 +153,7 @@ def _without(batch: pa.RecordBatch, offsets: OffsetsByPartition) -> pa.RecordBat
 
 
 class TimedFiles:
-    """Writes rows to a file for each period, and another one where one is large enough; what is not finished goes."""
+    """Writes rows to a file for each period, or several large ones; unfinished files are removed."""
 
     def __init__(self, place: FilePlace, name: str, file_bytes: int) -> None:
         self._place, self._name, self._file_bytes = place, name, file_bytes
@@ -223,7 +223,7 @@ class TimedFiles:
         del self._open[period]  # not before: what fails is given up with the others
 
     def finish(self) -> list[NewFile]:
-        """Write what waits, and return all files."""
+        """Write the waiting rows, and return all files."""
         for period in [*self._open]:
             self._close(period)
         self._is_finished = True
@@ -258,7 +258,7 @@ class _OneFile:
         self.waiting_bytes += batch.nbytes
 
     def flush(self) -> None:
-        """Write what waits as a row group."""
+        """Write the waiting rows as a row group."""
         with _name_errors(self._path):
             self._flush()
 
@@ -285,7 +285,7 @@ class _OneFile:
         self._waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
 
     def close(self) -> NewFile:
-        """End the file; its bytes are on the disk then, as those of a commit will be."""
+        """End the file; its bytes are on the disk then, as a commit needs it."""
         self.flush()
         file, writer = self._file, self._writer
         assert file is not None  # opened by the flush
@@ -323,7 +323,7 @@ def _name_errors(path: str) -> Iterator[None]:
 
 
 def check_files(store: FileStore, files: Sequence[NewFile], outcome: str) -> None:
-    """Raise StorageError unless files are there as tasks have written them; `outcome` says what is left undone."""
+    """Raise StorageError unless files are there as tasks have written them; `outcome` ends the message."""
     for file, size in zip(files, store.sizes([file.path for file in files]), strict=True):
         check_written(file.path, file.size, size, outcome)
 
@@ -334,7 +334,7 @@ def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:
 
 
 def log_key(log: LogFiles) -> str:
-    """Return what `Range.folder` says of the segments of a log."""
+    """Return the mark of a log's segments for `Range.folder`."""
     segment = log.segments[0]
     return url_of(segment.files, segment.path).replace(os.sep, "/").rpartition("/")[0]
 

@@ -113,7 +113,7 @@ class DataFile:
                 raise StorageError(self.path, "open", "the table lists this file, and it is not there") from error
 
     def footer(self) -> tuple[pq.FileMetaData, pa.Schema, list[TableFinding]]:
-        """Return the file's end, its columns, and where the table contradicts these; StorageError if it is damaged."""
+        """Return the file's footer, its columns, and contradictions of the table; StorageError if it is damaged."""
         with library_errors(self.path, "read as Parquet"), self.parquet() as opened:
             metadata, schema = opened.metadata, opened.schema_arrow
             return metadata, schema, list(self.run_check(metadata, schema))
@@ -140,7 +140,7 @@ class Batch(NamedTuple):
 
 
 def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], first_row: int) -> Iterator[Batch]:
-    """Yield the rows of some row groups of a file that the table has not deleted; `first_row` is that of the first."""
+    """Yield the undeleted rows of some row groups of a file; `first_row` is the number of the first row."""
     if file.batches is not None:
         paths = {column.role: column.path for column in columns.columns}
         for batch in file.batches(sorted({path[0] for path in paths.values()})):
@@ -168,7 +168,7 @@ def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], fi
 def columns_in_file(
     file: DataFile, columns: TableColumns, schema: pa.Schema
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
-    """Return where the columns lie in a file, by role, and those that it does not have: constants, or nulls."""
+    """Return the places of columns in a file, by role, and constants or nulls for absent columns."""
     names, constants = {}, {}
     for column in columns.columns:
         path = column.path if file.names is None else file.names(column.path, schema)

@@ -66,7 +66,7 @@ def _read(store: Any, path: str) -> bytes:
 
 
 def _whole_numbers(least: Any, most: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], tuple[int, int]]]:
-    """Yield what a commit says of the least and greatest value of columns."""
+    """Yield a commit's least and greatest values of columns."""
     for name, value in least.items():
         other = most.get(name)
         if isinstance(value, dict) and isinstance(other, dict):

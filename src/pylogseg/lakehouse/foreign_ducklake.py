@@ -85,7 +85,7 @@ class _Catalog:
         return {name: column for column, name in names.items()}
 
     def _declare_schema(self, number: int) -> pa.Schema:
-        """Return the columns of a table without files; those of other types than ours have no type."""
+        """Return the columns of a table without files; a column of a type that we lack has none."""
         rows = self._rows(
             "select column_name, column_type from ducklake_column where table_id = ? and end_snapshot is null "
             "and parent_column is null order by column_order",
@@ -120,7 +120,7 @@ class _Catalog:
         return files
 
     def _bounds(self, number: int, columns: dict[str, int]) -> dict[int, Any]:
-        """Return what the catalog says of the least and greatest whole numbers, by data file."""
+        """Return the catalog's least and greatest whole numbers, by data file."""
         names = {column: tuple(name.split(".")) for name, column in columns.items()}
         bounds: dict[int, Any] = {}
         for key, column, least, most in self._rows(

@@ -117,7 +117,7 @@ def _file(table: Any, entry: Any, deletes: _Deletes) -> DataFile:
 
 
 def _whole_numbers(table: Any, data: Any) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Return what a manifest says of the least and greatest value of columns."""
+    """Return a manifest's least and greatest values of columns."""
     from pyiceberg.conversions import from_bytes
     from pyiceberg.types import IntegerType, LongType
 
@@ -149,7 +149,7 @@ def _find_names(of_table: Any, path: tuple[str, ...], schema: pa.Schema) -> tupl
 
 
 class _Deletes:
-    """Rows that the table has deleted, by file; what cannot be applied becomes a finding."""
+    """Rows that the table has deleted, by file; a delete that cannot be applied becomes a finding."""
 
     def __init__(self, table: Any, entries: list[Any]) -> None:
         self.findings: list[TableFinding] = []

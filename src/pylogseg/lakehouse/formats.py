@@ -86,7 +86,7 @@ class TableName(NamedTuple):
         return f"{self.kind}:{catalog}{place}{self.name}"
 
     def of_topic(self, topic: str) -> TableName:
-        """Return the name for a topic; RequestError for what is no topic's name, since it becomes a path."""
+        """Return the name for a topic; RequestError for an invalid topic's name, since it becomes a path."""
         check_topic(topic)
         return self._replace(place=self.place.replace(TOPIC, topic), name=self.name.replace(TOPIC, topic))
 

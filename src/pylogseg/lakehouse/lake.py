@@ -226,7 +226,7 @@ class LakeTable(Outcome):
 
     @property
     def ranges(self) -> list[dict[str, int]]:
-        """The offsets of each partition that the table has, half-open, and those that wait."""
+        """The offsets of each partition that the table has, half-open, and the waiting ones."""
         return [
             {"partition": number, "firstOffset": first, "nextOffset": end, "waiting": self.waiting.get(number, 0)}
             for number, (first, end) in sorted(self.offsets.items())
@@ -336,7 +336,7 @@ def write_tables(
     advance: Callable[[int], None] | None = None,
     choice: PartitionChoice = ALL,
 ) -> Iterator[LakeTable]:
-    """Write the topics of a disk; yield what was done for each. An error of one topic does not stop the others.
+    """Write the topics of a disk; yield a result for each. An error of one topic does not stop the rest.
 
     `whole` is the disk that they were selected from by `choice`; it has the schemas. `advance` gets the bytes that were
     read.
@@ -363,7 +363,7 @@ def write_tables(
 
 
 class _TableRun:
-    """Writes a topic to a table, and to that of its dead letters."""
+    """Writes a topic to a table, and to the table of its dead letters."""
 
     def __init__(
         self,
@@ -465,7 +465,7 @@ class _TableRun:
         self._table.open(table_schema(self._options.layout, schema), False)
 
     def _pass_over(self, unread: Sequence[UncutRange]) -> None:
-        """Count as read, once, what the table has already."""
+        """Count the bytes of offsets that the table has already as read, once."""
         if self._advance is not None and not self._is_passed:
             whole = sum(segment.size for source in self._topic.logs for segment in source.log.segments)
             self._advance(whole - sum(piece.range.size for piece in unread))
@@ -478,7 +478,7 @@ class _TableRun:
         return ledger
 
     def _waiting(self, ledger: Ledger | None) -> dict[int, int]:
-        """Return how many offsets of each partition are behind what the table has; only names and indexes are read."""
+        """Return the number of offsets of each partition behind the table's; only names and indexes are read."""
         waiting = {}
         for source in self._topic.logs:
             extent = None if ledger is None else ledger.partitions.get(source.partition.partition)
@@ -537,7 +537,7 @@ class _TableRun:
         return list(self._executor.map(functools.partial(write_task, how=how), work, load)), None
 
     def _latest(self, work: Sequence[_Work], how: FileOptions, load: Workload) -> tuple[list[Written], Changes | None]:
-        """Write the latest records of a commit, and again what other rows the files have that lose some by it."""
+        """Write the latest records of a commit, and rewrite the remaining rows of files that lose rows by it."""
         answers = list(self._executor.map(functools.partial(newest_task, how=how), work, load))
         rows = newest([table for table, _ in answers]) if answers else None
         if rows is None or not rows.num_rows:
@@ -651,7 +651,7 @@ class _TableRun:
 def _commits(
     spans: Sequence[Unwritten], whole: Sequence[UncutRange], options: LakeOptions, jobs: int
 ) -> Iterator[tuple[list[Task], dict[int, Covered]]]:
-    """Yield the tasks of each commit, and what the table has of the partitions after it."""
+    """Yield the tasks of each commit, and the table's offsets of the partitions after it."""
     total = sum(piece.range.size for piece in whole)
     target = min(options.file_bytes, max(total // max(jobs, 1), _LEAST_TASK_BYTES))
     tasks = plan_tasks(whole, target)
@@ -670,7 +670,7 @@ def _commits(
 
 
 def _extents(spans: Sequence[Unwritten], parts: Sequence[Range] | None) -> dict[int, Covered]:
-    """Return what a table has after some parts, or after all."""
+    """Return the offsets that a table has after some parts, or after all."""
     ends = {} if parts is None else {part.partition: part.end_offset for part in parts}
     extents = {}
     for span in spans:

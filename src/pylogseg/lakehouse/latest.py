@@ -70,7 +70,7 @@ def written_rows(rows: pa.Table, how: FileOptions, name: str) -> Written:
 
 
 def rewrite_task(work: tuple[str, str], advance: Advance, how: FileOptions, keys: pa.Table) -> Written:
-    """Write what a file has of other keys to new files, if it has some of these."""
+    """Write a file's rows of other keys to new files, if it has some of the given keys."""
     name, path = work
     gone = _identities(keys)
     with library_errors(path, "read or write again"), pq.ParquetFile(how.rows.store.open_file(path)) as file:

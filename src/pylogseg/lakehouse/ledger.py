@@ -72,7 +72,7 @@ class Ledger:
 
     @classmethod
     def parse(cls, text: str, where: str) -> Ledger:
-        """Return the ledger of a text; RequestError if it is none that this version knows."""
+        """Return the ledger of a text; RequestError for a format that this version does not know."""
         try:
             state = json.loads(text)
             if state["format"] != _FORMAT:

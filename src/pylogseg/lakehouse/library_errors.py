@@ -49,7 +49,7 @@ SINK_METHODS = {
 
 
 def with_library_errors(**operations: str) -> Callable[[type[_Class]], type[_Class]]:
-    """Make a class of tables raise such errors from methods and properties, each with what it does."""
+    """Make the methods and properties of a class of tables raise such errors, each with its operation."""
 
     def add(sink: type[_Class]) -> type[_Class]:
         for name, operation in operations.items():

@@ -79,7 +79,7 @@ def application(topic_id: str | None, partition: int, what: str = "") -> str:
 
 
 def about_text(ledger: Ledger) -> str:
-    """Return what a new table says of itself for good, also when old commits are removed from its log."""
+    """Return the permanent properties of a new table; they outlive old commits of its log."""
     about = {"topic": ledger.topic, "id": ledger.topic_id, "isolation": ledger.isolation_level, "latest": ledger.latest}
     return json.dumps({**about, "cluster": ledger.cluster_id})
 

@@ -66,7 +66,7 @@ class Period:
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Where the files of a table go, and what is in them; it may travel to another process."""
+    """The place and the layout of a table's files; it may travel to another process."""
 
     folder: str
     schema: pa.Schema  #: Of the files.
@@ -180,7 +180,7 @@ def is_plain(schema: pa.Schema) -> bool:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without what readers of a table are free to choose: sizes of offsets, names in lists, metadata."""
+    """Return a type without details that readers choose freely: sizes of offsets, names in lists, metadata."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -227,12 +227,12 @@ def is_same(have: pa.Schema, table: pa.Schema) -> bool:
 
 
 def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """True if types differ at most in what `plain_type` leaves out."""
+    """True if types differ at most in details that `plain_type` leaves out."""
     return bool(one == other or plain_type(one) == plain_type(other))
 
 
 def _merge_types(have: pa.DataType, want: pa.DataType, name: str, widens: bool, found: list[str]) -> pa.DataType:
-    """Return the type of a column of a table that takes rows of some type; `found` gets why there is none."""
+    """Return the type of a column of a table that takes rows of some type; `found` gets the reason if there is none."""
     if _is_alike(have, want):
         return have
     if pa.types.is_struct(have) and pa.types.is_struct(want):

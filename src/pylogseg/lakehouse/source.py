@@ -50,7 +50,7 @@ class SourceTopic:
     once: SmallFilesOnce = field(default_factory=SmallFilesOnce, repr=False, compare=False)
 
     def check(self, ledger: Ledger | None, isolation_level: str, table: str, *, latest: bool | None) -> None:
-        """Refuse a table of another topic, or of another kind of rows; `latest` is None where both kinds will do."""
+        """Refuse a table of another topic, or of another kind of rows; `latest` is None if both kinds are right."""
         if ledger is None:
             return
         if ledger.topic != self.name:
@@ -90,7 +90,7 @@ class SourceTopic:
         return [f"{absent}: not known whether the log is of the table's cluster, {ledger.cluster_id}"]
 
     def unlike(self, ledger: Ledger, table: str) -> Iterator[str]:
-        """Yield why the log cannot be the one that a table was written from, though it has the topic's id."""
+        """Yield why the log cannot be the source of a table, though it has the topic's id."""
         self.check_identity(ledger, table)
         for source in self.logs:
             had = ledger.partitions.get(source.partition.partition)
@@ -109,7 +109,8 @@ class SourceTopic:
         return [Unwritten(source, start, start, start, ()) for source, start in starts]
 
     def spans(self, ledger: Ledger | None, state: ReadState, table: str, *, force: bool) -> list[Unwritten]:
-        """Return what lies between a ledger and the committed end; RequestError for a log that does not go on there.
+        """Return the offsets between a ledger and the committed end; RequestError for a log that does not continue
+        there.
 
         Damage that ends a log before what is committed is a CorruptionError, or one of the gaps of the state.
         """
@@ -253,7 +254,7 @@ def _span(source: LogHere, ledger: Ledger | None, state: ReadState, table: str, 
 
 
 def _check_end(source: LogHere, had: Covered, state: ReadState, table: str) -> None:
-    """Refuse a log that ends below the table: what it gets next has offsets that the table has of other records."""
+    """Refuse a log that ends below the table: its next records would have offsets of other rows."""
     end = end_of(source.log.segments)
     if end.offset >= had.next_offset:
         return

@@ -1,4 +1,4 @@
-"""The table of record batches: what their headers say, and why there is none in other bytes."""
+"""The table of record batches: the fields of their headers, and the reasons for bytes without a batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def range_rows(
     begins: bool = False,
     ends: bool = False,
 ) -> Iterator[tuple[pa.RecordBatch, Gap | None]]:
-    """Yield the batches that end in a half-open range of offsets, and what is no good batch there with its gap.
+    """Yield the batches that end in a half-open range of offsets, and the gaps there.
 
     Batches have a gap for the timestamps that the column cannot hold.
 

@@ -63,7 +63,7 @@ class _Counts(NamedTuple):
 def counted_records(
     parts: Sequence[LogReader], by: str, executor: Executor, on_bytes: Callable[[int], None] | None = None
 ) -> tuple[pa.Table, list[Gap]]:
-    """Count the records of parts of logs: the rows in their order, and what could not be read."""
+    """Count the records of parts of logs: the rows in their order, and the gaps."""
     load = Workload("pylogseg stats", [part.size for part in parts], on_bytes)
     work, fold = functools.partial(_of_part, by=by), functools.partial(_fold, by=by)
     topics = [part.log.segments[0].topic if part.log.segments else "" for part in parts]
@@ -80,7 +80,7 @@ def _of_part(part: LogReader, advance: Advance, by: str) -> _Counts:
 
 
 def _fold(found: dict[int, _Counts], number: int, counts: _Counts, by: str) -> None:
-    """Keep the gaps of a part, and add its counts to those of the first one."""
+    """Keep the gaps of a part, and add its counts to the first one's."""
     for first in found.values():
         first.add(counts.batches, by)
         counts.batches.clear()

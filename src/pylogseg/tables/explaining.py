@@ -11,7 +11,7 @@ from pylogseg.reading.scan import TASK_BYTES, LogScan
 
 
 class ExplainedSegment(NamedTuple):
-    """A segment, and what a reading needs of it."""
+    """A segment, and the bytes of it that a reading needs."""
 
     topic: str
     partition: int

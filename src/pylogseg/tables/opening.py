@@ -1,4 +1,4 @@
-"""Open tables of what `open_dir` finds: one as a `pylogseg.dataset`, or all by their names, as SQL has them."""
+"""Open tables of a disk: one as a `pylogseg.dataset`, or all by their names, as in SQL."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _other_table(of: str, disk: Disk, partition: int | Sequence[int] | None) -> 
 def openers(
     disk: Disk, partition: Sequence[int] | None, of_topic: TopicOpener | None = None, **options: Any
 ) -> dict[str, Opener]:
-    """Return a function for each table of a disk that opens it; `options` are those of reading records.
+    """Return a function for each table of a disk that opens it; `options` are options of reading records.
 
     `of_topic` opens the table of a topic in the place of `open_disk_table`, where keys or values are decoded.
     """

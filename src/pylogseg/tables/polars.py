@@ -1,4 +1,4 @@
-"""Rows as frames of polars, lazy ones that read what a query needs."""
+"""Rows as lazy frames of polars, which read only the parts that a query needs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Recorder(pads.Dataset):
 
 
 def _pruning(predicate: polars.Expr, schema: pa.Schema) -> Any:
-    """The part of a predicate that leaves out segments, as an expression of Arrow; polars makes that of it itself."""
+    """The part of a predicate that leaves out segments, as an expression of Arrow; polars itself translates it."""
     import polars
     from polars import DataFrame as DataFrame
     from polars import LazyFrame as LazyFrame

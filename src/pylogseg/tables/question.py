@@ -1,4 +1,4 @@
-"""The question of a function that reads in its own way: a reader's, or that of its own keywords."""
+"""The question of a function that reads in its own way: a reader's, or one made of its own keywords."""
 
 from __future__ import annotations
 

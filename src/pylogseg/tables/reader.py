@@ -112,7 +112,9 @@ class Reader:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The options that differ from those of a plain `read`, by its keywords; ``decoding`` is that of `decode`."""
+        """The options that differ from those of a plain `read`, by its keywords; ``decoding`` is the argument of
+        `decode`.
+        """
         selection, reading = self.scope.selection, self.scope.state.reading
         options = {
             "topic": selection.topics or None,
@@ -437,7 +439,7 @@ class Reader:
         return typed_batches(self.decoding, schemas, topics_of(logs), names, self._first_chunks)
 
     def _first_chunks(self) -> Iterator[Chunk]:
-        """Yield the selected records, or without any those of the whole logs: they name the same schemas."""
+        """Yield the selected records, or without any the records of the whole logs: they name the same schemas."""
         is_empty = True
         for chunk in self.scope._replace(state=replace(self.scope.state, gaps=[])).chunks():
             is_empty = False
@@ -593,7 +595,7 @@ def _narrow_times(earlier: Selection, later: Selection) -> dict[str, int | None]
 
 
 def _narrow_choice(earlier: Selection, later: PartitionChoice, logs: Sequence[LogSource]) -> dict[str, Any]:
-    """Return what both choices have in common, as fields of a selection; `logs` are those that both take."""
+    """Return the intersection of both choices, as fields of a selection; `logs` are the logs that both take."""
     if earlier.topics and later.names:
         return {"topics": tuple(log.name for log in logs if isinstance(log, LogFiles)), "partitions": ()}
     several = set(earlier.partitions) & set(later.numbers) if earlier.partitions and later.numbers else None

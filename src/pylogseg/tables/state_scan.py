@@ -1,4 +1,4 @@
-"""The tables of `pylogseg.cluster_state` as engines scan them: groups, offsets, transactions, topics and the others."""
+"""The tables of `pylogseg.cluster_state` as engines scan them: groups, offsets, transactions, topics and so on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StateScan:
         return False
 
     def files(self, task: str) -> list[tuple[str, int]]:
-        """Return nothing: internal topics are read whole, whatever the filter says."""
+        """Return nothing: internal topics are read whole, with any filter."""
         return []
 
     def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[str]:

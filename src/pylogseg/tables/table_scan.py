@@ -107,7 +107,7 @@ class TableScan:
         return [(place.listed.path, place.size_bytes) for place in task if place.segment is not None]
 
     def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Places]:
-        """Yield what is to be read, by partition and offset."""
+        """Yield tasks, by partition and offset."""
         places = self._places(filter)
         size = _LISTED if self._table in ("partitions", "segments") else 1
         while task := tuple(islice(places, size)):
@@ -200,7 +200,7 @@ class TableScan:
 
 
 def table_of(table: str, disk: Disk, partition: int | Sequence[int] | None) -> TableScan:
-    """Return one of `TABLES`, of the logs that `logs_of` selects; as partitions those too that are not read."""
+    """Return one of `TABLES`, for the logs of `logs_of`; the table of partitions also has unread ones."""
     if table not in TABLES:
         raise RequestError(f"of={table!r}: must be one of {', '.join(['records', *TABLES])}")
     if table == "partitions":
@@ -212,7 +212,7 @@ def table_of(table: str, disk: Disk, partition: int | Sequence[int] | None) -> T
 
 
 def _alone(segment: Segment) -> Partition:
-    """Return a single file as a partition that has nothing else."""
+    """Return a single file as a partition of its own."""
     folder = segment.files.split(segment.path)[0]
     return Partition(segment.files, segment.topic, segment.partition, folder, "", (segment,), (), 0)
 
@@ -229,14 +229,16 @@ def _of_partition(place: Place) -> Any:
 
 
 def _of_offsets(first: int, end: int) -> Any:
-    """Return what is true of batches that end in a half-open range; where there is none, the last offset is null."""
+    """Return an expression that holds for batches that end in a half-open range; without a batch, the last offset is
+    null.
+    """
     last = pc.field("lastOffset")
     begins, ends = (last >= first) | last.is_null(), (last <= end - 1) | last.is_null()
     return begins & ends & (pc.field("baseOffset") <= end - 1)
 
 
 def _of_times(place: Place) -> Any:
-    """Return what is true of the times of batches of a segment, as far as its time index is sure of it."""
+    """Return an expression that holds for the times of a segment's batches, by its time index."""
     latest = largest_timestamp(place.listed)
     return pc.scalar(True) if latest is None else up_to(latest, "maxTimestamp")
 

@@ -85,7 +85,7 @@ def _cluster_metadata(_: bytes | None, value: bytes | None, offset: int) -> str:
 
 
 def _decode_framed(topic: str, value: bytes | None, offset: int) -> Part | str:
-    """A record, or the text of why there is none."""
+    """A record, or the reason as text if it does not decode."""
     try:
         part = decode_framed(topic, value or b"", offset=offset)
     except CorruptionError as error:

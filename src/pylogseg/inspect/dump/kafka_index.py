@@ -212,7 +212,7 @@ class _IndexedLog:
         return last, self._largest(rows.table[first + at]) if last == offset else -1
 
     def _lookup(self, offset: int) -> int:
-        """Return a position by the broker's search: first in the last entries, then in the others; zeros mislead it."""
+        """Return a position by the broker's search: first in the last entries, then in the rest; zeros mislead it."""
         count = len(self._offsets)
         if not count:
             return 0

@@ -164,7 +164,7 @@ class MetadataCopy:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Epoch and end: a whole copy has all that was committed of what a copy with a lower rank has."""
+        """Epoch and end: a whole copy has all committed records of each copy with a lower rank."""
         return self.epoch or 0, self.end or 0
 
     @property
@@ -290,7 +290,7 @@ class _MetadataBatches(Visitor):
 
 
 def _read_snapshots(copy: MetadataCopy, partition: Partition, advance: Advance | None) -> None:
-    """Read all snapshots; an older one that is damaged does not count, the newest one has to be whole."""
+    """Read all snapshots; a damaged older one does not count, the newest one has to be whole."""
     files = [
         (other.name.offset or 0, other.name.epoch or 0, other)
         for other in partition.others

@@ -38,7 +38,7 @@ START, RESCUE, NOTHING = "start", "rescue", "nothing"
 )
 @dataclass
 class QuorumLook(Outcome):
-    """The copies of several disks, and what they allow."""
+    """The copies of several disks, and the verdict if a quorum can start from them."""
 
     copies: list[MetadataCopy]
     pairs: list[CopyPair] = field(default_factory=list)
@@ -111,7 +111,7 @@ class QuorumLook(Outcome):
         yield from self.pairs
 
     def warnings(self) -> Iterator[str]:
-        """Yield what was not looked at."""
+        """Yield notes about unread disks."""
         for copy in self.unreadable:
             yield f"{copy.path}: its copy is unknown, neither longer nor shorter than another: {copy.error}"
         yield from self.not_given_lines()
@@ -157,7 +157,7 @@ class QuorumLook(Outcome):
                 yield from pair_lines(pair)
 
     def groups(self) -> list[list[MetadataCopy]]:
-        """Return the whole copies, those that are the same together."""
+        """Return the whole copies in groups of equal ones."""
         same = {(pair.longer, pair.shorter) for pair in self.pairs if pair.is_same}
         groups: list[list[MetadataCopy]] = []
         for copy in self.whole:
@@ -315,7 +315,7 @@ def _look_for_nodes(look: QuorumLook) -> None:
 
 
 def _judge(look: QuorumLook) -> None:
-    """Say what the disks allow, and why."""
+    """Decide if a quorum can start from the disks, and why."""
     best = look.best
     assert best is not None
     here = sorted({copy.node_id for copy in look.whole if look.is_voter(copy) and copy.node_id is not None})

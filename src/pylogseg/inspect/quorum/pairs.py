@@ -1,4 +1,6 @@
-"""Two copies of a metadata log: whether one is a prefix of the other, and by name what the shorter one lacks."""
+"""Two copies of a metadata log: a check that one is a prefix of the other, and the missing changes of the shorter one
+by name.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,7 @@ def compare_copies(one: MetadataCopy, other: MetadataCopy) -> CopyPair:
 
 
 def changes_between(less: Image, more: Image) -> Iterator[NamedChange]:
-    """Yield by name what a later state of a cluster has and an earlier one lacks."""
+    """Yield by name the changes from an earlier state of a cluster to a later one."""
     changes = _Changes(less, more)
     yield from changes.of("topic", lambda image: image.topics, lambda key, image: f"{image.topics[key]} ({key})")
     yield from _partition_changes(less, more)
@@ -222,7 +224,7 @@ def _in_order(keys: Iterable[Hashable]) -> list[Any]:
 
 
 def _partition_changes(less: Image, more: Image) -> Iterator[NamedChange]:
-    """Yield changes of partitions; those of a topic that was removed go with it."""
+    """Yield changes of partitions, without partitions of removed topics."""
     before, after = less.partitions, more.partitions
     gone = {key for key in before.keys() - after.keys() if key[0] in more.topics}
     for how, keys in (

@@ -114,7 +114,8 @@ def _merge_needles(needles: list[Needle], ignore_case: bool) -> list[Needle]:
 
 
 def regular_expression(written: str, ignore_case: bool = False) -> re.Pattern[bytes]:
-    r"""Compile an expression for bytes; ``.`` matches any byte but a line feed, ``^`` and ``$`` are those of the field.
+    r"""Compile an expression for bytes; ``.`` matches any byte but a line feed, ``^`` and ``$`` match at the ends of
+    the field.
 
     >>> regular_expression("^user-[0-9]+$").search(b"user-17") is not None
     True

@@ -53,7 +53,7 @@ _TOKEN = re.compile(r"\[(?:[^\]\\]|\\.)+\]|\\.", re.DOTALL)
 
 
 def _with_vertical_tab(token: re.Match[str]) -> str:
-    r"""A class, or an escaped sign, with what ``\s`` means to Python: RE2's has no vertical tab."""
+    r"""A class, or an escaped sign, with Python's meaning of ``\s``: RE2's has no vertical tab."""
     if token[0].startswith("["):
         return re.sub(r"\\(.)", lambda sign: r"\s\x0b" if sign[1] == "s" else sign[0], token[0], flags=re.DOTALL)
     return {r"\s": r"[\s\x0b]", r"\S": r"[^\s\x0b]"}.get(token[0], token[0])
@@ -61,7 +61,7 @@ def _with_vertical_tab(token: re.Match[str]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def in_re2(expression: bytes) -> str | None:
-    r"""An expression that means in RE2 what this one means in Python; None where it is not sure that there is one.
+    r"""Return an expression with the same meaning in RE2 as this one in Python; None in doubt.
 
     >>> in_re2(b"^k[0-9]+$"), in_re2(rb"(?<!a)b")
     ('^k[0-9]+\\n?\\z', None)
@@ -83,7 +83,7 @@ def in_re2(expression: bytes) -> str | None:
 
 
 def may_explode(expression: bytes) -> bool:
-    r"""Check whether `re` may take exponential time: the expression repeats what can be divided in many ways itself.
+    r"""Check whether `re` may take exponential time: it repeats a part that matches a text in many ways.
 
     That is one of alternatives, or of another repetition without anything fixed beside it.
 

@@ -42,7 +42,7 @@ def count_units(
     executor: Executor = INLINE,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[str, _Made]]:
-    """Yield what `finish` makes of each group of units, from `units_since`, by the key of the group.
+    """Yield the result of `finish` for each group of units (from `units_since`), by the key of the group.
 
     The keys and sizes of a segment take about 64 KB: those of a group are merged where they were counted.
     """
@@ -93,7 +93,7 @@ _NO_KEYS, _NO_SIZES = Distinct(), Histogram()
 
 
 def _fold(found: dict[int, Stats], number: int, stats: Stats) -> None:
-    """Keep the counts of a segment, and merge its keys and sizes into those of the first one."""
+    """Keep the counts of a segment, and merge its keys and sizes into the first one's."""
     first = next(iter(found.values()), None)
     if first is not None:
         first.keys.merge(stats.keys)

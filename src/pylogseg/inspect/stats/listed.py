@@ -1,4 +1,4 @@
-"""Lists of what is on a disk, topic by topic, partition by partition or segment by segment, as `ls` shows them."""
+"""Lists of topics, partitions or segments of a disk, as `ls` shows them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _topic_row(name: str, partitions: Sequence[Partition]) -> dict[str, Any]:
 
 @dataclass
 class PartitionList(DiskList):
-    """Partitions, each with what a few headers say; with their leftovers if it `has_leftovers`."""
+    """Partitions, each with facts from a few headers; with their leftovers if it `has_leftovers`."""
 
     rows: Sequence[tuple[Partition, PartitionRow]]
     has_leftovers: bool = False
@@ -183,7 +183,7 @@ class SegmentList(DiskList):
 
 
 def _drop_rare(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields as JSON has them: null for a name that says no topic, and few of those that are often null."""
+    """Return fields as JSON has them: null for a name without a topic; fields that are often null are left out."""
     fields["topic"] = fields["topic"] or None
     fields["partition"] = fields["partition"] if fields["partition"] >= 0 else None
     return {name: value for name, value in fields.items() if name not in _RARE or value is not None}

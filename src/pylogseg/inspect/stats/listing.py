@@ -61,7 +61,7 @@ def shown_path(files: FileSystem, path: str) -> str:
 
 
 def partition_fields(partition: Partition, row: PartitionRow | None) -> dict[str, Any]:
-    """Return the columns `PARTITIONS` of a partition; without a row, those that need one are null."""
+    """Return the columns `PARTITIONS` of a partition; without a row, columns from headers are null."""
     is_readable = partition.error is None
     error = partition.error or (None if row is None else row.error)
     return {
@@ -82,7 +82,7 @@ def partition_fields(partition: Partition, row: PartitionRow | None) -> dict[str
 
 
 def segment_fields(segment: Segment, row: SegmentRow | None) -> dict[str, Any]:
-    """Return the columns `SEGMENTS` of a segment; without a row, those that need one are null."""
+    """Return the columns `SEGMENTS` of a segment; without a row, columns from headers are null."""
     return {
         "topic": segment.topic,
         "partition": segment.partition,

@@ -47,7 +47,7 @@ def segment_row(segment: Segment, advance: Advance | None = None, rows: BatchTab
 
 
 def windows_row(partition: Partition) -> PartitionRow:
-    """List one partition, whatever is in its first and its last segment."""
+    """List one partition, with any content of its first and its last segment."""
     segments = partition.segments
     start = partition.log_start_offset
     try:
@@ -111,7 +111,7 @@ def _largest_timestamp(segment: Segment, view: FileView) -> int | None:
 
 
 def _largest_of(segment: Segment, rows: BatchTable) -> int | None:
-    """Return what `_largest_timestamp` finds, out of all headers."""
+    """Return the result of `_largest_timestamp` from all headers."""
     if not len(rows):
         return None
     index, first = time_index(segment), 0

@@ -48,7 +48,7 @@ class Histogram:
         self.buckets = self.buckets + _count_buckets(sizes, largest)
 
     def merge(self, other: Histogram) -> None:
-        """Add what another one counted."""
+        """Add the counts of another sketch."""
         if not other.count:
             return
         self.least = other.least if self.least < 0 else min(self.least, other.least)

@@ -20,7 +20,7 @@ _SHOWN = 60
 
 
 def tops_row(group: StatsGroup, limit_bytes: int) -> dict[str, Any]:
-    """Return what was found as plain values for JSON."""
+    """Return the heaviest keys and largest records as plain values for JSON."""
     tops = group.stats.tops
     if tops is None:
         return {}

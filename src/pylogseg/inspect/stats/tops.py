@@ -46,7 +46,7 @@ class Tops:
         return Tops(self.key_count, self.record_count, segments=[segment])
 
     def add(self, columns: RecordColumns, hashes: npt.NDArray[np.uint64]) -> None:
-        """Add records of the last segment; `hashes` are those of their keys, from `_gather.hash_spans`."""
+        """Add records of the last segment; `hashes` are the hashes of their keys, from `_gather.hash_spans`."""
         sizes = np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0)
         owner = len(self.segments) - 1
         if self.key_count:
@@ -80,7 +80,7 @@ class Tops:
             self._add_largest(other.sizes, other.offsets, other.owners + before)
 
     def trim(self) -> Tops:
-        """Return only what was requested: nothing can be merged into it, and it takes little memory."""
+        """Return only the requested number of items: it takes little memory, and nothing can be merged into it."""
         tops = Tops(self.key_count, self.record_count, segments=self.segments)
         tops.by_records, tops.by_bytes = (part.trim(self.key_count) for part in (self.by_records, self.by_bytes))
         tops.sizes, tops.offsets, tops.owners = self.sizes, self.offsets, self.owners

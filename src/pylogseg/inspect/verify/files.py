@@ -42,7 +42,7 @@ def check_partition_files(partition: Partition, level: Level = Level.INDEXES) ->
 
 
 def _metadata_start(partition: Partition) -> Iterator[Finding]:
-    """A metadata log goes on where a snapshot ends; what lies between them is lost."""
+    """A metadata log continues where a snapshot ends; records between them are lost."""
     first = partition.segments[0]
     ends = _snapshot_ends(partition)
     end = max(ends, default=0)

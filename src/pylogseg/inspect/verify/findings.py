@@ -1,4 +1,4 @@
-"""Findings of `verify`: damage, a notice, or what could not be looked at; each with a remedy."""
+"""Findings of `verify`: damage, a notice, or an omitted check; each with a remedy."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Finding(NamedTuple):
 
     @property
     def is_unread(self) -> bool:
-        """True if it names what was not looked at: for want of a key or of permission, or behind a link."""
+        """True if it names an omitted check: for want of a key or of permission, or behind a link."""
         return self.kind in (GapKind.LOCKED.value, DENIED, TIER_LINKS)
 
     @property
@@ -314,7 +314,9 @@ def finding_of_gap(gap: Gap) -> Finding:
 
 
 def uncut(findings: Iterable[Finding], is_stopped: bool) -> Iterator[Finding]:
-    """Yield the findings of a segment; with the marker of a clean shutdown, no broker cuts off what a crash leaves."""
+    """Yield the findings of a segment; with the marker of a clean shutdown, no broker cuts off the remains of a
+    crash.
+    """
     for finding in findings:
         if is_stopped and not finding.is_damage and finding.kind in ENDS:
             reason = f"{finding.reason}, and {FileKind.CLEAN_SHUTDOWN.value} says that the log was closed in order"

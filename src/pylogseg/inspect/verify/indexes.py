@@ -30,7 +30,7 @@ def _missing(segment: Segment, kind: FileKind) -> Finding | None:
 
 
 def _index_bytes(segment: Segment, kind: FileKind, name: str, findings: list[Finding]) -> bytes | None:
-    """Return the bytes of an index; None, with a finding where that is wrong, if it is missing or unreadable."""
+    """Return the bytes of an index; None if it is missing or unreadable, with a finding if that is wrong."""
     try:
         data = segment.companion(kind)
     except CorruptionError as error:
@@ -60,7 +60,7 @@ def _check_trimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Fin
 
 
 def _open(of: type[_Index], segment: Segment, kind: FileKind, name: str, findings: list[Finding]) -> _Index | None:
-    """Return a segment's index; None, with a finding where that is wrong, if it is missing or malformed."""
+    """Return a segment's index; None if it is missing or malformed, with a finding if that is wrong."""
     data = _index_bytes(segment, kind, name, findings)
     if data is None:
         return None
@@ -259,7 +259,7 @@ class _Abort(NamedTuple):
 
 
 class TransactionCheck:
-    """Checks that the abort markers of a segment are those in its transaction index."""
+    """Checks that the transaction index of a segment has exactly its abort markers."""
 
     def __init__(self, segment: Segment, findings: list[Finding]) -> None:
         self._segment, self._findings = segment, findings
@@ -291,7 +291,7 @@ class TransactionCheck:
         self._gap = True
 
     def finish(self, report: SegmentReport) -> None:
-        """Compare with the index; store in the report what depends on other segments."""
+        """Compare with the index; store facts that depend on other segments in the report."""
         entries = self._entries()
         report.ongoing, report.ended = self._ongoing, sorted(self._ended)
         if entries is None:
@@ -312,7 +312,7 @@ class TransactionCheck:
                 self._finding(reason, offset)
 
     def _against(self, txn: AbortedTxn, abort: _Abort) -> str:
-        """Return what of an entry makes readers hide or show other records than the log does."""
+        """Return the fault of an entry that makes readers hide or show wrong records."""
         at = f"the entry for offset {txn.last_offset}"
         if txn.producer_id != abort.producer:
             return f"{at} names producer {txn.producer_id}, the marker {abort.producer}"

@@ -160,7 +160,7 @@ def _places(alike: Sequence[Finding]) -> str:
 
 
 def finding_texts(found: Sequence[Finding]) -> list[str]:
-    """Return the lines of findings, of which those with the same reason have one."""
+    """Return the lines of findings; findings with the same reason share one."""
     return [line for _, line in lines_of(found)]
 
 
@@ -182,7 +182,7 @@ def refuse(damage: Sequence[Finding]) -> None:
 
 
 def lacking_of(part: Partition, around: Around, how: Look, *, with_unknown: bool = False) -> list[Finding]:
-    """Return what is missing of one partition, each range once, by paths in its folder."""
+    """Return the missing records of one partition, each range once, by paths in its folder."""
     if part.error is not None:
         return []
     uploaded: TieredLog | None = getattr(part.files, "logs", {}).get(part.name)
@@ -227,7 +227,7 @@ class _Explained:
 
 
 def _has(finding: Finding, other: Finding) -> bool:
-    """Check whether all offsets of another finding are those of this one."""
+    """Check whether this finding has all offsets of another one."""
     first, last, start, end = finding.offset, finding.last_offset, other.offset, other.last_offset
     if first is None or last is None or start is None or end is None:
         return False
@@ -235,7 +235,7 @@ def _has(finding: Finding, other: Finding) -> bool:
 
 
 def _find_unindexed(part: Partition, reports: Sequence[SegmentReport]) -> Iterator[Finding]:
-    """Yield transaction indexes that are gone: no broker makes them again, and readers get what was aborted."""
+    """Yield lost transaction indexes: no broker makes them again, and readers get aborted records."""
     bare = {
         beside(segment.path, FileKind.TXN_INDEX)
         for segment, report in zip(part.segments, reports, strict=True)
@@ -263,7 +263,7 @@ _ABORTS = ("have the ends of aborted transactions", "is the end of an aborted tr
 def _reports(
     part: Partition, how: Look, checkpoints: Checkpoints, cluster: ClusterMetadata | None
 ) -> tuple[list[SegmentReport], list[Finding]]:
-    """Return what the headers of a partition's segments say, and the damage of those on this machine.
+    """Return reports from the headers of a partition's segments, and the damage of local ones.
 
     By an outline, and what does not lie on this machine, it is looked at as a whole only if its outline has gaps that
     no cleaning explains.
@@ -293,7 +293,7 @@ def _is_local(segment: Segment) -> bool:
 
 
 def _outline(segment: Segment) -> SegmentReport:
-    """Return where a segment begins and ends, by what says it without reading all of it."""
+    """Return the start and the end of a segment, without reading all of it."""
     report = SegmentReport(
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
     )

@@ -31,7 +31,7 @@ MAX_LISTED = 10_000
 
 
 class Reports:
-    """The reports of a partition's segments, in order, reduced to what the checks across segments need."""
+    """The reports of a partition's segments, in order, reduced to the facts for checks across segments."""
 
     def __init__(self, log_start_offset: int) -> None:
         self._start = log_start_offset

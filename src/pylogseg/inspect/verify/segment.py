@@ -52,7 +52,7 @@ class ProducersCheck:
             self._last |= dict(zip(names.tolist(), last[at].tolist(), strict=True))
 
     def finish(self, next_offset: int) -> Iterator[Finding]:
-        """Read the snapshot, if there is one, and yield a finding if it cannot be that of the offset."""
+        """Read the snapshot, if there is one, and yield a finding if it does not fit its offset."""
         files, segment = self._segment.files, self._segment
         offset = next_offset if segment.next_base is None else segment.next_base
         path = files.join(files.split(segment.path)[0], segment_file_name(offset, FileKind.PRODUCER_SNAPSHOT))
@@ -101,7 +101,7 @@ def verify_segment(
 
 
 def header_report(segment: Segment) -> SegmentReport:
-    """Return what the headers of a segment say; of a local file only these are read, if nothing is wrong with them."""
+    """Return the report from a segment's headers; in a local file without faults, only headers are read."""
     try:
         opened = open_unless_removed(segment)
         if opened is not None:
@@ -167,7 +167,7 @@ class SegmentCheck(Visitor):
         return self._report
 
     def miss_segment(self, error: StorageError | None) -> None:
-        """Report what cannot be read, or was removed meanwhile."""
+        """Report an unreadable segment, or one that was removed meanwhile."""
         report = self._report
         if error is not None:
             report.findings.append(of_failure(error))
@@ -224,7 +224,7 @@ class SegmentCheck(Visitor):
         return None
 
     def after(self, window: Window) -> None:
-        """Check what needs all batches of a window."""
+        """Make the checks that need all batches of a window."""
         rows = window.batches
         if self._firsts:
             self._report.first_offset, self._firsts = min(self._firsts)[1], []

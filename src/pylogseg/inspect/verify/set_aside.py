@@ -57,13 +57,13 @@ class _FolderSetAside:
 
     @classmethod
     def read(cls, part: Partition, owner: LogDirOwner, cluster: ClusterMetadata | None) -> _FolderSetAside:
-        """Read the topic's id, and by it the topic's name: that of the folder may be cut off."""
+        """Read the topic's id, and by it the topic's name: the folder's name may be cut off."""
         topic_id = read_partition_metadata(part.files, part.path).value
         names = {} if cluster is None else {number: name for name, number in cluster.topic_ids.items()}
         return cls(part, owner, cluster, names.get(topic_id or "", part.topic), topic_id)
 
     def findings(self, live: Iterable[tuple[LogDirOwner, Partition]]) -> Iterator[Finding]:
-        """Yield a finding if the folder has offsets that no partition has; `live` are those of its name."""
+        """Yield a finding if the folder has offsets that no partition has; `live` are the partitions of its name."""
         same = [
             (owner, other)
             for owner, other in live
@@ -95,7 +95,7 @@ class _FolderSetAside:
         return first, last
 
     def _judge(self, same: Sequence[tuple[LogDirOwner, Partition]], left: Sequence[_Range]) -> tuple[bool, str, str]:
-        """Say if the records are lost to clients, why the folder is out of use, and what to do."""
+        """Return if the records are lost to clients, why the folder is out of use, and the remedy."""
         if self.part.state == "delete":
             remedy = (
                 "none if the topic, or this replica, was deleted on purpose: a broker deletes the folder when it "
@@ -126,7 +126,7 @@ class _FolderSetAside:
         return shlex.join(["pylogseg", "restore", source, target, name])
 
     def _metadata_text(self) -> str:
-        """Say what the metadata knows of the partition."""
+        """Return the metadata's facts about the partition as text."""
         if self.cluster is None:
             return "no metadata of the cluster was given"
         if self.topic_id is None:

@@ -37,7 +37,7 @@ def tiers_of(partitions: Iterable[Partition]) -> list[Tier]:
 
 
 def slice_of(part: Partition, number: int) -> TierSegment | None:
-    """Return what a segment of a partition is in its tier; None if it lies on a disk."""
+    """Return the upload of a partition's segment; None if it lies on a disk."""
     files = part.files
     return files.slice_of(part.segments[number].path) if isinstance(files, (TierFiles, DiskWithTier)) else None
 
@@ -59,7 +59,7 @@ _OF_BATCHES = (*(kind.value for kind in GapKind if kind.is_damage and kind is no
 
 
 def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment | None = None) -> Iterator[Finding]:
-    """Yield findings with what can be done where the file is an uploaded one: there is no broker's folder to mend.
+    """Yield findings with remedies for uploaded files: no broker's folder can be repaired.
 
     Where damage hides offsets of a segment, it reads the copies that other uploads or the disk have of them.
     """
@@ -146,7 +146,7 @@ def _compare(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
 
 
 def _epochs(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
-    """Compare the leader epochs beside a segment with those in its manifest, and both with its batches."""
+    """Compare the leader epochs beside a segment with its manifest, and both with its batches."""
     upload, name = found.upload, found.upload.small_name(FileKind.LEADER_EPOCHS)
     if FileKind.LEADER_EPOCHS not in upload.small_files:
         if report.epochs:
@@ -185,7 +185,7 @@ def _epochs(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
 
 
 def _unlike(epochs: list[tuple[int, int]], report: SegmentReport, last: int) -> tuple[int, int, str] | None:
-    """Return an offset where a segment has another leader epoch than is listed: that epoch, and what is listed."""
+    """Return an offset where a segment has another leader epoch than the list, with both epochs."""
     own = report.epochs
     for number, (epoch, first, _) in enumerate(own):
         end = own[number + 1].first_offset if number + 1 < len(own) else min(report.next_offset, last + 1)
@@ -201,7 +201,8 @@ def _unlike(epochs: list[tuple[int, int]], report: SegmentReport, last: int) -> 
 
 
 def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[str]) -> Iterator[Finding]:
-    """Check that the objects of partitions are there and as large as their manifests say; list what belongs to none.
+    """Check that the objects of partitions are there and as large as their manifests say; list objects without a
+    segment.
 
     `chosen` are partitions by name; `not_checked` gets phrases on what was not looked at.
     """
@@ -297,7 +298,7 @@ def _files(upload: FileUpload, inside: Collection[str]) -> Iterator[Finding]:
 def check_metadata(
     tier: Tier, metadata: Disk, chosen: Collection[str], asked: Callable[[str, int], bool], not_checked: list[str]
 ) -> Iterator[Finding]:
-    """Compare a tier with `__remote_log_metadata`: what was finished has to be there, as it was then.
+    """Compare a tier with `__remote_log_metadata`: each finished upload has to be there, unchanged.
 
     `chosen` are names of partitions, as in `check_tier`; of partitions that the tier does not have at all, those count
     that `asked` selects.

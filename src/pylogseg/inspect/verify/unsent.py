@@ -33,7 +33,7 @@ def check_unsent(
     cluster: ClusterMetadata | None,
     not_checked: list[str],
 ) -> Iterator[Finding]:
-    """Find what a broker would have uploaded by now of a partition of a disk with a tier.
+    """Find segments of a tiered partition that a broker would have uploaded by now.
 
     Those are the segments before the active one that end at or below the high watermark and the first open
     transaction, as soon as ``remote.copy.lag.ms`` or ``remote.copy.lag.bytes`` (Kafka 4.4) has passed.

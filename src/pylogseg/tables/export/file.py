@@ -297,7 +297,7 @@ class _Parquet:
         return count
 
     def flush(self) -> None:
-        """Write what waits as one row group."""
+        """Write the waiting rows as one row group."""
         if self._waiting:
             self.writer.write_table(
                 pa.Table.from_batches(self._waiting, self._schema), row_group_size=max(self._rows, 1)

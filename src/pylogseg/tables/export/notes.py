@@ -1,4 +1,4 @@
-"""Notes of an export beside its files: whether it ended, and what its parts have.
+"""Notes of an export beside its files: if it ended, and the content of its parts.
 
 An object ``_pylogseg/table.json`` says that a run writes, and last that all of it is there: who finds the first knows
 that parts may be missing.
@@ -60,7 +60,7 @@ def note_key(name: str) -> str:
 
 
 def read_note(store: ObjectStore, name: str) -> dict[str, Any] | None:
-    """Read a note; None if there is none, or something died while it wrote it: it is done again."""
+    """Read a note; None without one, or if its writer died in the middle: that part is exported again."""
     data = store.read(note_key(name))
     try:
         note: dict[str, Any] | None = None if data is None else json.loads(data)
@@ -77,7 +77,7 @@ def write_note(store: ObjectStore, name: str, content: Mapping[str, Any]) -> Non
 def note_log(
     store: ObjectStore, key: tuple[str, int], files: Sequence[tuple[str, int, int]], problem: str | None
 ) -> None:
-    """Note what a plain export has of a log: its files, with records and bytes, and why not all of it is there."""
+    """Note a plain export's files of a log, with records and bytes, and the reason for missing records."""
     write_note(store, f"log-{key[0]}-{key[1]}.json", {"files": files, "problem": problem})
 
 
@@ -95,7 +95,7 @@ def paths_in_note(note: Mapping[str, Any] | None) -> list[str]:
 
 
 def said_of(store: ObjectStore) -> dict[str, Any] | None:
-    """Read what a table is; ``state`` is ``writing`` until a run has ended. None without a note."""
+    """Read the state of a table; ``state`` is ``writing`` until a run has ended. None without a note."""
     return read_note(store, _TABLE.removeprefix(f"{NOTES}/"))
 
 
@@ -179,7 +179,7 @@ def _report(store: ObjectStore, name: str, reason: str) -> Finding:
 
 @contextlib.contextmanager
 def lock_place(store: ObjectStore, command: str = "export") -> Iterator[None]:
-    """Keep other runs away from a place; StorageError if one is there. `command` is what this run does, for them."""
+    """Keep other runs away from a place; StorageError if one is there. `command` names this run in their errors."""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     owner = {"command": command, "host": platform.node(), "process": os.getpid(), "since": since}
     with _folder_locked(store, owner) if isinstance(store, FolderStore) else _store_locked(store, owner):

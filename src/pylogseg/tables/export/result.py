@@ -1,4 +1,4 @@
-"""The result of an export: the files that it wrote, and what is not as it should be."""
+"""The result of an export: the files that it wrote, and the problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pylogseg.tables.export.tables import DatedFile
 
 @dataclass
 class ExportResult(Outcome):
-    """The files of an export, and what it could not read."""
+    """The files of an export, and the unreadable parts of the source."""
 
     out: str
     files: Sequence[Exported | DatedFile] = ()

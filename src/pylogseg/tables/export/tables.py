@@ -166,7 +166,7 @@ class TableExport:
 
     @contextlib.contextmanager
     def _make_scratch(self) -> Iterator[None]:
-        """Make the folder of unfinished files, where all workers share a disk; those of runs that died go."""
+        """Make the folder of unfinished files, where all workers share a disk; remove the folders of dead runs."""
         if not isinstance(self.store, FolderStore):
             yield
             return
@@ -185,7 +185,7 @@ class TableExport:
                 yield folder
 
     def notes(self) -> dict[tuple[str, int], list[int]]:
-        """Base offsets of what is noted, ascending, by topic and partition."""
+        """Base offsets of the notes, ascending, by topic and partition."""
         bases_of: dict[tuple[str, int], list[int]] = {}
         for match in () if self.starts_empty else note_names(self.store):
             bases_of.setdefault((match["topic"], int(match["partition"])), []).append(int(match["base"]))
@@ -314,7 +314,7 @@ class _Decided(LogFiles):
 def export_parts(
     parts: Sequence[ExportPart], table: TableExport, advance: Callable[[int], None] | None = None
 ) -> list[ExportedPart]:
-    """Write what has changed to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
+    """Write changed parts to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
 
     The parts are one of the lists of `plan_parts`; the table may have travelled to another process. `advance` as of
     `export_part`.
@@ -385,7 +385,7 @@ def missing_files(
     state: ReadState,
     choice: PartitionChoice,
 ) -> Iterator[DatedFile]:
-    """Yield the records that logs, chosen from a disk, have lost by what other files show."""
+    """Yield the lost records of logs, chosen from a disk, as other files show them."""
     readers = [LogReader.of(log, selection, state) for log in logs]
     for finding in lacking_for(disk, readers, choice):
         above, name = os.path.split(finding.path)
@@ -473,7 +473,7 @@ def _is_same(before: dict[str, Any], span: PartSpan, part: ExportPart, store: Ob
 
 
 def _withdraw(store: ObjectStore, names: Iterable[str]) -> None:
-    """Remove what notes name, and them."""
+    """Remove the files that notes name, and the notes."""
     for name in names:
         _delete(store, paths_in_note(read_note(store, name)))
         store.delete(note_key(name))
@@ -518,7 +518,7 @@ def _date(day: int) -> str:
 
 
 class _Files:
-    """The files of one part: a few open ones, and those that are finished; all lie in a folder for unfinished ones."""
+    """The files of one part: a few open ones, and finished ones; all lie in a folder for unfinished files."""
 
     def __init__(self, folder: Path, form: Form, name: str) -> None:
         self._folder, self.form, self._name = folder, form, name

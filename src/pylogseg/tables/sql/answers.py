@@ -131,7 +131,7 @@ def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _dictionary(column: pa.Array) -> pa.DictionaryArray:
-    """Return strings with a dictionary; those that are all the same are not looked at one by one."""
+    """Return strings with a dictionary; equal strings are not compared one by one."""
     return _same(column[0].as_py(), len(column)) if _is_same(column) else column.dictionary_encode()
 
 

@@ -124,5 +124,5 @@ def are_numbers(schema: pa.Schema) -> list[bool]:
 
 
 def texts(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Return columns as strings: what is not nested without the quotes of JSON."""
+    """Return columns as strings: values that are not nested have no JSON quotes."""
     return [plain_text(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]

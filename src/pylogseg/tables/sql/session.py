@@ -131,7 +131,7 @@ class Session:
         return sum(table.undecoded for table in self.opened.values()) - self._beside
 
     def run(self, sql: str) -> Generator[Answer]:
-        """Run the statements of a text one by one, and yield the answers of those that have rows.
+        """Run the statements of a text one by one, and yield the answers of statements with rows.
 
         RequestError if duckdb refuses one; what a table raised in its reading comes as it is.
         """
@@ -143,7 +143,7 @@ class Session:
                     yield Answer(schema, items)
 
     def explain(self, sql: str) -> list[dict[str, Any]]:
-        """Return what the statements of a text would read, a row for each reading of a table.
+        """Return the readings that the statements of a text would make, a row for each reading of a table.
 
         One reading may skip ranges because of another reading's records. That shows only later, so here no range is
         skipped.
@@ -238,7 +238,7 @@ class Session:
         return row_limit(row[-1], statement.query)
 
     def _by_thread(self, work: Callable[[], Iterator[Any]]) -> Generator[Any]:
-        """Yield what a function yields in another thread: this one stays free to be interrupted."""
+        """Run a generator in another thread and yield its items: this thread stays free for interrupts."""
         items = Handover[Any](_BATCHES_AHEAD, self._stop)
         self._stop.clear()
         self._errors.clear()
@@ -280,7 +280,7 @@ class Session:
             self._on_wait(None)
 
     def read(self, name: str, columns: Sequence[str] | None, expression: Any) -> pa.RecordBatchReader:
-        """Return what duckdb reads of a table."""
+        """Return the stream that duckdb reads for a table."""
         table = self.opened[name]
         wanted = table.schema.names if columns is None else [*columns]
         self.scans.append(TableReading(name, tuple(wanted), expression))
@@ -298,7 +298,7 @@ class Session:
     def _first_rows(
         self, table: Table, batches: Generator[pa.RecordBatch], errors: Sequence[str]
     ) -> Generator[pa.RecordBatch]:
-        """Pass on as many rows as are asked for; what was decoded behind them does not count."""
+        """Pass on the requested number of rows; undecoded payloads behind them do not count."""
         left, before, bad = self._limit or 0, table.undecoded, 0
         with contextlib.closing(batches):
             for batch in batches:
@@ -314,7 +314,7 @@ class Session:
                     return
 
     def _watch_rows(self, table: Table, columns: list[str], expression: Any) -> Generator[pa.RecordBatch]:
-        """Pass on what is read, until the statement is to stop; keep the error that ends it as it is."""
+        """Pass on the read rows until the statement has to stop; keep the original error."""
         try:
             with contextlib.closing(rows_of(table, columns, expression, jobs=processors())) as batches:
                 for batch in batches:

@@ -19,7 +19,7 @@ from pylogseg.values.schemas.store import Schemas
 
 
 class TypedTables:
-    """Opens the tables of topics by `decoding`, or by `own` those that Kafka, Connect and a registry write.
+    """Opens the tables of topics by `decoding`, or by `own` the topics that Kafka, Connect and a registry write.
 
     Schemas are on `disk`, unless `decoding` names a place; `note` gets a text for each topic with keys or values that
     stay bytes.

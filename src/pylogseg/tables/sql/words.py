@@ -80,7 +80,7 @@ def with_text(sql: str) -> str:
 
 
 def _casts(tokens: list[_Token]) -> Iterator[_Change]:
-    """Make casts to text calls; duckdb's own cast of other types is what the function does with them."""
+    """Make casts to text calls; for other types, the function makes duckdb's own cast."""
     partners = _partners(tokens)
     for i, token in enumerate(tokens):
         if token.text == "::" and i and (_is_text_type(tokens, i + 1) or _is_bytes_as_json(tokens, i)):
@@ -125,7 +125,7 @@ def _as_arguments(tokens: list[_Token]) -> Iterator[_Change]:
 
 
 def _partners(tokens: list[_Token]) -> dict[int, int]:
-    """Return for each parenthesis the one that belongs to it, by their numbers; both ways."""
+    """Return for each parenthesis the number of its counterpart."""
     partners, opened = dict[int, int](), list[int]()
     for i, token in enumerate(tokens):
         if token.text == "(":
@@ -158,7 +158,7 @@ def _operand_start(tokens: list[_Token], last: int, partners: dict[int, int]) ->
 
 
 def _is_text_behind(tokens: list[_Token], last: int) -> bool:
-    """Check whether what ends with a token is cast to text."""
+    """Check whether the expression that ends with a token is cast to text."""
     return last + 1 < len(tokens) and tokens[last + 1].name in ("::", "as") and _is_text_type(tokens, last + 2)
 
 
@@ -210,7 +210,7 @@ def _literals_before(tokens: list[_Token], first: int, kind: str) -> list[int]:
 
 
 def _literals_behind(tokens: list[_Token], i: int, kind: str) -> list[int]:
-    """Return the literals of a kind that something is compared with, by what stands behind it, from a token on."""
+    """Return the literals of a kind on the right side of a comparison, from a token on."""
     names = [token.name for token in tokens[i : i + 4]]
     if names[:4] == ["is", "not", "distinct", "from"]:
         i += 4
@@ -241,7 +241,7 @@ _TIMES = {
 
 
 def time_notes(sql: str) -> list[str]:
-    """Return what to say of numbers that stand for times, and are likely of another unit than their function's.
+    """Return notes about numbers for times that are probably in another unit than their function's.
 
     >>> [note.partition(",")[0] for note in time_notes("select 1 where epoch_ms(timestamp) > 1700000000")]
     ['epoch_ms: 1700000000 is milliseconds']
