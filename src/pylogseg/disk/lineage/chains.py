@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.checkpoint import EpochEntry
+
+if TYPE_CHECKING:
+    from pylogseg.format.batches import BatchTable
 
 #: The epoch of records below the first known one: of formats before leader epochs, or of a lost checkpoint.
 UNKNOWN_EPOCH = -1
@@ -89,6 +89,8 @@ def divergence(a: Lineage, b: Lineage) -> Divergence:
 
 def epoch_runs(rows: BatchTable) -> list[tuple[int, int]]:
     """Return the leader epoch of each run of batches, and the first offset; a batch without an epoch is in none."""
+    import numpy as np  # which takes a third of the time until a server's first answer
+
     rows = rows[(rows.magic >= 2) & (rows.leader_epoch >= 0)]
     firsts = np.flatnonzero(np.diff(rows.leader_epoch, prepend=UNKNOWN_EPOCH))
     return list(zip(rows.leader_epoch[firsts].tolist(), rows.base_offset[firsts].tolist(), strict=True))
