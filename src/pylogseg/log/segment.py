@@ -257,7 +257,7 @@ class LogSegment:
         return None if batch is None else BatchLocation(*batch[:3])
 
     def find(self, offset: int, wanted_bytes: int = 0, *, whole: bool = True) -> Located | None:
-        """Find the batch of an offset as `place_of` does, with bytes; see `segment_lookup.find`."""
+        """Find the batch of an offset as `place_of` does, with bytes; see `segment_lookup.find_batch`."""
         offset, index = min(offset, 2**63 - 1), self.offset_index
         batch = find_batch(self.log, self.path, index, self.base_offset, offset, wanted_bytes, whole=whole)
         if batch is None:

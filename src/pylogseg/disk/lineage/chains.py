@@ -92,7 +92,8 @@ def epoch_runs(rows: BatchTable) -> list[tuple[int, int]]:
     import numpy as np  # which takes a third of the time until a server's first answer
 
     rows = rows[(rows.magic >= 2) & (rows.leader_epoch >= 0)]
-    firsts = np.flatnonzero(np.diff(rows.leader_epoch, prepend=UNKNOWN_EPOCH))
+    changes = (rows.leader_epoch[1:] != rows.leader_epoch[:-1]).nonzero()[0] + 1
+    firsts = [0, *changes.tolist()][: len(rows)]
     return list(zip(rows.leader_epoch[firsts].tolist(), rows.base_offset[firsts].tolist(), strict=True))
 
 
