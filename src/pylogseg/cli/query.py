@@ -117,7 +117,7 @@ def parse_key(written: str, style: str) -> bytes:
 def parse_bytes(written: str, style: str) -> bytes:
     r"""Return the bytes of an argument in text, hex or base64.
 
-    >>> bytes_of("00ff", "hex")
+    >>> parse_bytes("00ff", "hex")
     b'\x00\xff'
     """
     try:

@@ -279,7 +279,7 @@ def unpack_items(data: bytes) -> list[Any]:
 def equal_groups(sizes: Sequence[int], cores: int) -> list[list[int]]:
     """Put items, by number, into groups of about equal size: the largest first, each into the smallest group.
 
-    >>> shares([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
+    >>> equal_groups([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
     [[0], [3], [4], [1, 2]]
     """
     costs = [size + _OPEN_BYTES for size in sizes]
@@ -296,7 +296,7 @@ def equal_groups(sizes: Sequence[int], cores: int) -> list[list[int]]:
 def cut_in_order(sizes: Sequence[int], cores: int) -> list[list[int]]:
     """Cut the sequence of items, by number, into groups of about equal size.
 
-    >>> in_order([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
+    >>> cut_in_order([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
     [[0], [1, 2, 3], [4]]
     """
     costs = [size + _OPEN_BYTES for size in sizes]

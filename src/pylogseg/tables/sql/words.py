@@ -307,7 +307,7 @@ def has_offset_clause(sql: str) -> bool:
 def stated_limit(sql: str) -> str:
     """Return the number of the only limit of a statement; empty if there are more, or it is no number.
 
-    >>> limit_of("select key from orders limit 3"), limit_of("from (from orders limit 5) limit 3")
+    >>> stated_limit("select key from orders limit 3"), stated_limit("from (from orders limit 5) limit 3")
     ('3', '')
     """
     tokens = _tokens(sql)
