@@ -1,5 +1,5 @@
-"""Tests of lakehouse/formats.py, lakehouse/ledger.py and lakehouse/source.py. The log of a table: another topic of the
-same name, another cluster, a topic without records.
+"""Tests of lakehouse/formats.py, lakehouse/ledger.py, lakehouse/source.py and transfer/log_here.py. The log of a table:
+another topic of the same name, another cluster, a topic without records.
 """
 
 from __future__ import annotations

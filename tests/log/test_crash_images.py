@@ -1,5 +1,5 @@
-"""Tests of log/recovery.py, log/segment_replace.py and testing/state.py. Crash images: each is a state that the
-barriers allow, and careless writing is found out by them.
+"""Tests of testing/state.py. Crash images: each is a state that the barriers allow, and careless writing is found out
+by them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Tests of cli/merge.py, disk/lineage/authority.py, offline/merging/partition.py, offline/merging/replica.py and
-transfer/log_here.py. `merge` where histories do not decide: the shell, metadata, compaction, refusals, what a crash
-leaves.
+"""Tests of cli/merge.py, disk/lineage/authority.py, offline/merging/partition.py and offline/merging/replica.py.
+`merge` where histories do not decide: the shell, metadata, compaction, refusals, what a crash leaves.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tests of env/handover.py and reading/scan.py. A reader as a stream of Arrow, decoded ahead by several threads: the
-rows of one thread, in order; bounded memory.
+"""Tests of reading/scan.py. A reader as a stream of Arrow, decoded ahead by several threads: the rows of one thread, in
+order; bounded memory.
 """
 
 from __future__ import annotations

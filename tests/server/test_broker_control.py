@@ -1,5 +1,5 @@
-"""Tests of format/kafka_table.py, server/writing/clock.py, server/writing/control.py and server/writing/failures.py.
-What a test does to a broker: errors, a pause, a clock that moves, requests; and the fixture of pytest.
+"""Tests of server/writing/clock.py, server/writing/control.py and server/writing/failures.py. What a test does to a
+broker: errors, a pause, a clock that moves, requests; and the fixture of pytest.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tests of server/tls.py. Files that vanish and clients that go while an answer is sent; clients that are slow: all
-others go on.
+"""Tests of server/connection.py. Files that vanish and clients that go while an answer is sent; clients that are slow:
+all others go on.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tests of server/writing/transacting.py and server/writing/transaction_coordinator.py. Transactions that the dead
-cluster never ended: by default they hold back, and with the option they are aborted.
+"""Tests of server/overlays.py. Transactions that the dead cluster never ended: by default they hold back, and with the
+option they are aborted.
 """
 
 from __future__ import annotations

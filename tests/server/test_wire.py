@@ -1,5 +1,5 @@
-"""Tests of format/messages/codes.py, format/messages/wire.py, server/about.py and server/table.py. Requests and
-responses as bytes: in every version those of the policy of files, and bytes that lie.
+"""Tests of format/messages/codes.py, format/messages/wire.py and server/table.py. Requests and responses as bytes: in
+every version those of the policy of files, and bytes that lie.
 """
 
 from __future__ import annotations

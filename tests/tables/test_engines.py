@@ -1,5 +1,5 @@
-"""Tests of tables/polars.py, tables/short_forms.py and tables/sql/connection.py. Random predicates in each engine: the
-rows that the same engine finds in a Parquet file of the same records.
+"""Tests of tables/polars.py and tables/short_forms.py. Random predicates in each engine: the rows that the same engine
+finds in a Parquet file of the same records.
 """
 
 import datetime

@@ -1,7 +1,6 @@
-"""Tests of tables/state_scan.py, values/internal/cluster_state.py, values/internal/cluster_tables.py,
-values/internal/cut_off.py, values/internal/groups.py, values/internal/keyed_log.py, values/internal/shares.py,
-values/internal/state_columns.py and values/internal/transactions.py. Every table equals what the broker answered, at
-its end and at two earlier moments.
+"""Tests of values/internal/cluster_state.py, values/internal/cluster_tables.py, values/internal/cut_off.py,
+values/internal/groups.py, values/internal/keyed_log.py, values/internal/shares.py, values/internal/state_columns.py and
+values/internal/transactions.py. Every table equals what the broker answered, at its end and at two earlier moments.
 """
 
 from __future__ import annotations
