@@ -66,7 +66,7 @@ def checked(store: ObjectServer, disk: Path, points: int) -> None:
     assert {name.rpartition("-")[2] for name in store.objects if "/lock" in name} == set()
 
 
-@pytest.mark.parametrize(("kind", "fault"), depth.diagonals(KINDS, FAULTS, 6))
+@pytest.mark.parametrize(("kind", "fault"), depth.diagonals(KINDS, FAULTS, 9))
 def test_once(kind: str, fault: Fault, disk: Path, store: ObjectServer) -> None:
     """One request in vain: the client asks again, and the run does not see it; nor does it take itself for another."""
     met: list[str] = []
@@ -90,7 +90,7 @@ def test_once(kind: str, fault: Fault, disk: Path, store: ObjectServer) -> None:
     assert [name for name, count in store.puts.items() if count > 1 and name not in met and name not in noted] == []
 
 
-@pytest.mark.parametrize(("kind", "fault"), depth.diagonals(KINDS, FAULTS[1:] + FAULTS[:1], 6))
+@pytest.mark.parametrize(("kind", "fault"), depth.diagonals(KINDS, FAULTS[1:] + FAULTS[:1], 9))
 def test_always(kind: str, fault: Fault, disk: Path, store: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is put is never answered well: the error names it and says what to do, and the next run goes on."""
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)

@@ -13,6 +13,7 @@ import time
 import documents
 import pyarrow as pa
 import pytest
+from helpers.depth import IS_DEEP
 from helpers.spark_logs import append, needs_sources, plain
 
 import pylogseg
@@ -114,6 +115,7 @@ def test_the_example_of_the_readme(spark, capsys, monkeypatch):
     assert [capsys.readouterr().out] == shown
 
 
+@pytest.mark.skipif(not IS_DEEP, reason="starts Spark once more: `make deep` does")
 def test_the_example_runs_in_an_environment_that_is_not_activated(tmp_path):
     """As the README has it: the first python3 of the PATH is then another one, without this package."""
     other = tmp_path / "python3"
