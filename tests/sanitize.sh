@@ -60,8 +60,8 @@ if [ "$mode" = soak ]; then
 fi
 tests=()
 for name in format/{varint,crc,batches,bodies,records,compression,text,text_safety,encode,encode_kafka,patch} \
-    format/{search,index,txnindex,snapshot} reading/{windows,through,arrow_functions} values/{avro,protobuf,json_values,json_columns,json_text} \
-    log/{hostile,append,append_golden,append_many,log_lookups,offset_map,plain_batches}; do
+    format/{search,index,txnindex,snapshot} reading/{windows,through,guarded_map,arrow_functions} \
+    values/{avro,protobuf,json_values,json_columns,json_text} log/{hostile,append,append_golden,append_many,log_lookups,offset_map,plain_batches}; do
   tests+=("tests/${name%/*}/test_${name#*/}.py")
 done
 exec "$python" -m pytest -p no:cacheprovider -x "${tests[@]}"
