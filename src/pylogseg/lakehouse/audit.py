@@ -239,7 +239,7 @@ def _unlike(table: ForeignTable, disk: Disk, choice: PartitionChoice) -> Iterato
             vanished = vanished_partitions(WholeDisk(disk, choice), topic, ledger)
             below = (finding.reason for finding in partitions_below(ledger, table.name, vanished))
             unknown = topic.doubts_of_cluster(ledger) if ledger.cluster_id is not None else ()
-            for text in (*topic.unlike(ledger, table.name), *below, *unknown):
+            for text in (*topic.unlike(ledger, table.name), *below, *unknown, *topic.doubts_of_lineage(ledger)):
                 yield TableFinding("ledger", text)
 
 

@@ -425,7 +425,7 @@ class _TableRun:
         parts = [source.partition for source in self._topic.logs]
         self._found.doubts = [
             *(source.doubt for source in self._topic.logs if source.doubt),
-            *self._topic.doubts_of_cluster(ledger),
+            *self._topic.doubts(ledger),
             *source_doubts(parts, [FileKind.RECOVERY_POINTS], self._topic.once),
         ]
         if not spans and ledger is None and self._knows_columns():  # a table without rows, so that queries find it

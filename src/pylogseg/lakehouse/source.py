@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
+from pylogseg.disk.small_files import FileState
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.env.garbage import pause_collection
 from pylogseg.env.remote import RemoteFiles
@@ -80,6 +81,10 @@ class SourceTopic:
                 f"cluster {self.cluster_id}; {_UNDO}"
             )
 
+    def doubts(self, ledger: Ledger | None) -> list[str]:
+        """Return why nobody can say whether the logs continue a table."""
+        return [*self.doubts_of_cluster(ledger), *self.doubts_of_lineage(ledger)]
+
     def doubts_of_cluster(self, ledger: Ledger | None) -> list[str]:
         """Return why nobody can say the cluster of the logs, or compare it with that of a table."""
         above = self.log_dirs
@@ -88,6 +93,17 @@ class SourceTopic:
             return doubts
         absent = next((self.once.meta_properties(files, folder).problem for folder, files in above.items()), "")
         return [f"{absent}: not known whether the log is of the table's cluster, {ledger.cluster_id}"]
+
+    def doubts_of_lineage(self, ledger: Ledger | None) -> list[str]:
+        """Return why nobody can say whether the last rows of a table are in the history of the logs."""
+        doubts = []
+        for source in self.logs:
+            had = None if ledger is None else ledger.partitions.get(source.partition.partition)
+            if had is None or had.epoch == UNKNOWN_EPOCH:
+                continue
+            if source.epochs_file.state not in (FileState.READ, FileState.ABSENT):
+                doubts.append(f"{source.epochs_file.problem}: not known whether the log has the last row of the table")
+        return doubts
 
     def unlike(self, ledger: Ledger, table: str) -> Iterator[str]:
         """Yield why the log cannot be the source of a table, though it has the topic's id."""
