@@ -43,7 +43,7 @@ struct pls_guard {
 
 static __thread struct pls_guard *volatile pls_guard_of_thread;
 static struct sigaction pls_bus_before;
-static int pls_bus_state; /* 1: some thread installs the handler, 2: it was installed */
+static int pls_bus_taken; /* 1 from the moment when a thread begins to install the handler */
 
 static void pls_on_bus(int number, siginfo_t *info, void *context) {
     struct pls_guard *guard = pls_guard_of_thread;
@@ -68,13 +68,12 @@ static int pls_watch_bus(void) {
     int nobody = 0;
     if (sigaction(SIGBUS, NULL, &now) != 0) return 0;
     if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == pls_on_bus) return 1;
-    if (!__atomic_compare_exchange_n(&pls_bus_state, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
+    if (!__atomic_compare_exchange_n(&pls_bus_taken, &nobody, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
     memset(&ours, 0, sizeof ours);
     ours.sa_sigaction = pls_on_bus;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
     (void)sigemptyset(&ours.sa_mask);
     pls_bus_before = now;
-    __atomic_store_n(&pls_bus_state, 2, __ATOMIC_RELEASE);
     return sigaction(SIGBUS, &ours, NULL) == 0;
 }
 
@@ -94,8 +93,10 @@ static const uint8_t *pls_map_bytes(pls_map *map, int file, int64_t position, in
         map->first = position / PLS_MAP_STEP * PLS_MAP_STEP;
         map->length = (size_t)(position - map->first + (size > PLS_MAP_BYTES ? size : PLS_MAP_BYTES));
         map->pages = mmap(NULL, map->length, PROT_READ, MAP_SHARED, file, (off_t)map->first);
-        if (map->pages == MAP_FAILED) map->pages = NULL;
-        if (map->pages == NULL) return NULL;
+        if (map->pages == MAP_FAILED) {
+            map->pages = NULL;
+            return NULL;
+        }
         (void)madvise(map->pages, map->length, MADV_SEQUENTIAL);
     }
     return (const uint8_t *)map->pages + (position - map->first);
