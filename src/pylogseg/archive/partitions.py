@@ -13,7 +13,7 @@ from pylogseg.archive.planning import PartitionPlan
 from pylogseg.archive.seen import LogKey, SeenCopy
 from pylogseg.archive.uploading import UploadJob, left_by_killed, upload
 from pylogseg.disk.disk import Segment
-from pylogseg.disk.small_files import read_offset_checkpoint
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.stores import FolderStore, ObjectStore
 from pylogseg.disk.tier.point import FILES, SUFFIXES, ArchivedFile, ArchivedPartition, ArchivedSegment
 from pylogseg.disk.tier.sealed_file import seal_file
@@ -79,8 +79,8 @@ def _cleaned_beyond(plan: PartitionPlan, end: int, sources: Sequence[SeenCopy]) 
     topic, _, number = plan.key
     for copy in sources or plan.copies[:1] if plan.is_compacted else ():
         log_dir = os.path.dirname(copy.partition.path)
-        noted = read_offset_checkpoint(LocalFiles(), log_dir, FileKind.CLEANER_OFFSETS)  # as it is now
-        cleaned = (noted.value or {}).get((topic, number), 0)
+        now = OffsetCheckpoints(LocalFiles(), log_dir)  # another look: the copy has what the first one saw
+        cleaned = now.entry(FileKind.CLEANER_OFFSETS, topic, number).value or 0
         when = f"while it was read, and the log ends at {end}"
         if cleaned > end:
             return f"a cleaner went up to offset {cleaned} {when}: the next run is whole"

@@ -97,11 +97,11 @@ class SourceTopic:
     def doubts_of_lineage(self, ledger: Ledger | None) -> list[str]:
         """Return why nobody can say whether the last rows of a table are in the history of the logs."""
         doubts = []
+        rows = {} if ledger is None else ledger.partitions
         for source in self.logs:
-            had = None if ledger is None else ledger.partitions.get(source.partition.partition)
-            if had is None or had.epoch == UNKNOWN_EPOCH:
-                continue
-            if source.epochs_file.state not in (FileState.READ, FileState.ABSENT):
+            had = rows.get(source.partition.partition)
+            is_known = had is not None and had.epoch != UNKNOWN_EPOCH
+            if is_known and source.epochs_file.state not in (FileState.READ, FileState.ABSENT):
                 doubts.append(f"{source.epochs_file.problem}: not known whether the log has the last row of the table")
         return doubts
 

@@ -17,7 +17,7 @@ class Appended(NamedTuple):
     Attributes
     ----------
     first_offset, last_offset : int
-        Of the records; for a duplicate, of the batch that was written before; -1 if nothing was written.
+        Offsets of the records; of a duplicate, those of the earlier batch; -1 if the log wrote nothing.
     max_timestamp : int
         Milliseconds; -1 none.
     append_time_ms : int

@@ -290,7 +290,7 @@ class Result(Outcome):
     missing : list of str
         Partitions that were asked for and are not here.
     node_id : int or None
-        Of the directory's broker; None if unknown.
+        The id of the directory's broker; None if unknown.
     sources : list of str
         Log directories that were only read, if the result was made of several.
     clients : list of str
