@@ -16,6 +16,10 @@ from pylogseg import _codec
 from pylogseg.errors import Ending
 from pylogseg.format.buffers import byte_view
 
+#: Choices among rows or records, and offsets of them.
+Mask = npt.NDArray[np.bool_]
+OffsetArray = npt.NDArray[np.int64]
+
 #: One row of the batch table. `_native/kernels/batch.pxd` has the same structure; `tests/format/test_batches.py`
 #: compares the two.
 BATCH_DTYPE = np.dtype(

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from pylogseg._native import _keymap
 from pylogseg.env.executor import Advance
+from pylogseg.format.batches import Mask, OffsetArray
 from pylogseg.format.records import RecordColumns
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
 from pylogseg.lakehouse.audit_runs import RunReader, Runs, TableRows, slots_of
 from pylogseg.lakehouse.audit_values import Hashes, hash_values, in_type, row_hashes
-from pylogseg.log.segment import OffsetArray
 from pylogseg.reading.arrow.columns import record_batch, schema
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
@@ -39,7 +39,6 @@ _DATA, _CONTROL, _ABORTED, _UNSTABLE = range(4)
 #: Offsets without a record that are noted for each part of a log, until it is known whether that is to be expected.
 _MAX_ABSENT = 1000
 
-_Mask = npt.NDArray[np.bool_]
 #: Which files are of dead letters, by their numbers.
 IsDead = npt.NDArray[np.bool_]
 
@@ -304,10 +303,10 @@ class _PartAudit:
     def _note_changed(
         self,
         offsets: OffsetArray,
-        is_record: _Mask,
+        is_record: Mask,
         of_log: tuple[Hashes, Hashes | None],
         rows: TableRows,
-        where: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], _Mask],
+        where: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Mask],
     ) -> None:
         """Note records whose row has another hash; with decoded values, also the columns that differ."""
         (firsts, place, hit), (hashes, names), slots = where, of_log, self._slots

@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 
 from pylogseg.env.executor import Advance
 from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.batches import OffsetArray
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_partition import LogPart, audit_of
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, PieceRows, Runs
 from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
-from pylogseg.log.segment import OffsetArray
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.offset_range import OffsetRange
 from pylogseg.reading.scan import record_stream

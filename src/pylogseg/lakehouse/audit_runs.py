@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from pylogseg.env.executor import Advance
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.batches import OffsetArray
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_values import Hashes, Slots, hash_bytes, hash_values, in_type, row_hashes
 from pylogseg.lakehouse.foreign import Batch, DataFile, read_rows
-from pylogseg.log.segment import OffsetArray
 
 #: A run: which rows it has, and where they lie in their temporary file.
 RUN = np.dtype(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.errors import CorruptionError, InvalidRecordError, UncleanableError
-from pylogseg.format.batches import BatchTable
+from pylogseg.format.batches import BatchTable, Mask
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColumns, decode, decode_parts
@@ -22,8 +22,6 @@ from pylogseg.log.record_limit import NO_LIMIT_BYTES, describe_oversized
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble_batches, join_parts
 from pylogseg.walker.windows import Window
-
-_Mask = npt.NDArray[np.bool_]
 
 
 class LastRecord(NamedTuple):
@@ -78,7 +76,7 @@ def decode_all(batches: BatchTable, view: Any, start: int, path: str, limit_byte
 
 def decode_each(
     batches: BatchTable,
-    which: _Mask,
+    which: Mask,
     view: Any,
     start: int,
     path: str,
@@ -126,7 +124,7 @@ def kinds_by_row(batches: BatchTable, view: Any, start: int, path: str) -> dict[
     }
 
 
-def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txns: CleanedTxns) -> _Mask:
+def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txns: CleanedTxns) -> Mask:
     """Return a mask of batches to drop for their transaction: aborted data, and markers without data."""
     gone = np.zeros(len(batches), np.bool_)
     modern = batches.magic == 2
@@ -189,9 +187,9 @@ class _Part(NamedTuple):
     """Consecutive batches of a window, and what their headers decide."""
 
     window: Window
-    ended: _Mask  #: Aborted data, and markers without data.
-    discard: _Mask  #: Batches of which no record is kept.
-    kept_empty: _Mask
+    ended: Mask  #: Aborted data, and markers without data.
+    discard: Mask  #: Batches of which no record is kept.
+    kept_empty: Mask
 
 
 def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention, stats: CleanerStats) -> Filtered:
@@ -226,9 +224,9 @@ def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention
     return filtered
 
 
-def _kept_empty(batches: BatchTable, control: _Mask, rule: Retention) -> _Mask:
+def _kept_empty(batches: BatchTable, control: Mask, rule: Retention) -> Mask:
     """Return a mask of batches kept even without records: the last ones of producers, and the last one cleaned."""
-    stays: _Mask = batches.next_offset == rule.round_end
+    stays: Mask = batches.next_offset == rule.round_end
     for row in np.flatnonzero(batches.producer_id >= 0).tolist() if rule.last_records else ():
         last = rule.last_records.get(int(batches.producer_id[row]))
         if last is None:
@@ -242,7 +240,7 @@ def _kept_empty(batches: BatchTable, control: _Mask, rule: Retention) -> _Mask:
 
 def _kept_records(
     columns: RecordColumns, read: npt.NDArray[np.intp], part: _Part, rule: Retention, stats: CleanerStats
-) -> _Mask:
+) -> Mask:
     batches = part.window.batches
     modern = batches.magic == 2
     control = batches.is_control & modern
@@ -254,13 +252,11 @@ def _kept_records(
     checked = ~part.discard[batch] & ~control[batch]
     stats.invalid_messages_read += int((checked & (verdict == NO_KEY)).sum())
     data = (verdict == BEYOND) | ((verdict == LAST) & ((columns.value_size >= 0) | held[batch]))
-    keep: _Mask = (checked & data) | (control & ~part.discard)[batch]
+    keep: Mask = (checked & data) | (control & ~part.discard)[batch]
     return keep
 
 
-def _new_rows(
-    batches: BatchTable, count: npt.NDArray[np.intp], new_horizon: _Mask, rule: Retention
-) -> npt.NDArray[Any]:
+def _new_rows(batches: BatchTable, count: npt.NDArray[np.intp], new_horizon: Mask, rule: Retention) -> npt.NDArray[Any]:
     """Return the headers of rewritten batches; those of magic 0 and 1 become magic 2."""
     rows = np.array(batches.rows)
     legacy = rows["magic"] < 2

@@ -11,16 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import itemgetter
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from pylogseg._native import _lookup
 from pylogseg._native._run import ALONE, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Data, Storage
 from pylogseg.errors import RequestError, Verdict
-from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.batches import BatchTable, OffsetArray, scan
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
@@ -29,7 +26,6 @@ from pylogseg.log.segment_lookup import DAMAGED, Located, end_of_segment, find_b
 from pylogseg.walker.broker_windows import broker_windows, check_length, recovery_windows
 from pylogseg.walker.windows import Memory, Window, no_memory
 
-OffsetArray = npt.NDArray[np.int64]
 _LENGTH_BYTES = 18
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 

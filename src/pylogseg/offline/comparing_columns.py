@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg._native import _gather
+from pylogseg.format.batches import Mask
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES
 
@@ -18,8 +19,6 @@ FIELD_NAMES = {KEY: "key", VALUE: "value", TIMESTAMP: "timestamp", HEADERS: "hea
 
 #: Payload that is laid side by side at a time: it stays in the processor's cache.
 _SLICE_BYTES = 1 << 20
-
-_Mask = npt.NDArray[np.bool_]
 
 
 class BytePlaces(NamedTuple):
@@ -56,8 +55,8 @@ def changes(a: RecordColumns, b: RecordColumns) -> npt.NDArray[np.uint8]:
     return found
 
 
-def _differ(a: BytePlaces, b: BytePlaces) -> _Mask:
-    differs: _Mask = a.size != b.size
+def _differ(a: BytePlaces, b: BytePlaces) -> Mask:
+    differs: Mask = a.size != b.size
     for rows in _slices(np.flatnonzero(~differs & (a.size > 0)), a.size):
         left, right = a.gather(rows), b.gather(rows)
         if not np.array_equal(left, right):
@@ -77,8 +76,8 @@ def _slices(rows: npt.NDArray[np.intp], size: npt.NDArray[np.int32]) -> Iterator
         at = end
 
 
-def _headers_differ(a: RecordColumns, b: RecordColumns) -> _Mask:
-    differs: _Mask = a.header_count != b.header_count
+def _headers_differ(a: RecordColumns, b: RecordColumns) -> Mask:
+    differs: Mask = a.header_count != b.header_count
     rows = np.flatnonzero(~differs & (a.header_count > 0))
     if not len(rows):
         return differs

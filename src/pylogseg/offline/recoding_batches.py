@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.errors import InvalidRecordError, RequestError
-from pylogseg.format.batches import BatchTable
+from pylogseg.format.batches import BatchTable, Mask
 from pylogseg.format.builder import CODEC_MASK, LOG_APPEND, Levels
 from pylogseg.format.codecs import CODECS
 from pylogseg.format.records import RecordColumns
-from pylogseg.inspect.search.patterns import Mask
 from pylogseg.log.cleaner_filter import decode_all
 from pylogseg.log.record_limit import NO_LIMIT_BYTES, describe_oversized
 from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble_batches

@@ -11,10 +11,9 @@ import numpy as np
 from pylogseg.config import compression_levels
 from pylogseg.env.urls import file_system
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import scan
+from pylogseg.format.batches import Mask, scan
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
-from pylogseg.inspect.search.patterns import Mask
 from pylogseg.offline.noting_cuts import note_gaps
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition

@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from pylogseg.errors import RequestError
 from pylogseg.format import text
-from pylogseg.format.batches import BatchTable
+from pylogseg.format.batches import BatchTable, Mask
 from pylogseg.format.builder import Levels
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns, columns_of
 from pylogseg.format.scratch import COLUMN_NAMES
-from pylogseg.inspect.search.patterns import Mask
 from pylogseg.log.cleaner_filter import decode_all
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble_batches

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from pylogseg.errors import RequestError
 from pylogseg.format import text
+from pylogseg.format.batches import Mask
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 
-Mask = npt.NDArray[np.bool_]
 Needle = bytes | re.Pattern[bytes]
 
 #: From this many texts on, they are searched together by an expression of alternatives: one pass for so many of them.

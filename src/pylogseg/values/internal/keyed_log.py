@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, Partition
-from pylogseg.format.batches import BatchTable
+from pylogseg.format.batches import BatchTable, Mask
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.reading.latest import latest_chunks
@@ -25,8 +25,6 @@ from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import LENIENT, ReadState
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.notes import Notes
-
-_Mask = npt.NDArray[np.bool_]
 
 
 def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
@@ -54,7 +52,7 @@ class KeyedLog:
     log: LogFiles
     cut_off: CutOff
     notes: Notes
-    _markers: dict[int, tuple[npt.NDArray[np.int64], _Mask]] | None = field(default=None, repr=False)
+    _markers: dict[int, tuple[npt.NDArray[np.int64], Mask]] | None = field(default=None, repr=False)
     #: True if a batch of an open transaction was met; None until the batches were looked at.
     _has_open: bool | None = field(default=None, repr=False)
 
@@ -79,18 +77,16 @@ class KeyedLog:
         if self._has_open is not False:
             yield from self.read(LENIENT.start(batches=self._is_open))
 
-    def _counts(self, rows: BatchTable) -> _Mask:
+    def _counts(self, rows: BatchTable) -> Mask:
         return self._outcome(rows, False)
 
-    def _is_open(self, rows: BatchTable) -> _Mask:
+    def _is_open(self, rows: BatchTable) -> Mask:
         return self._outcome(rows, True)
 
-    def _outcome(self, rows: BatchTable, is_open: bool) -> _Mask:
+    def _outcome(self, rows: BatchTable, is_open: bool) -> Mask:
         """A mask of the batches that count, or of those whose transaction is open."""
         transactional = np.asarray(rows.is_transactional & ~rows.is_control)
-        mask: _Mask = (
-            np.zeros(len(rows), np.bool_) if is_open else np.asarray(~rows.is_transactional & ~rows.is_control)
-        )
+        mask: Mask = np.zeros(len(rows), np.bool_) if is_open else np.asarray(~rows.is_transactional & ~rows.is_control)
         if not transactional.any():
             return mask
         producers, bases = rows.producer_id, rows.base_offset
@@ -106,7 +102,7 @@ class KeyedLog:
                 mask[mine] = decided & commits[np.minimum(at, len(offsets) - 1)]
         return mask
 
-    def markers(self) -> dict[int, tuple[npt.NDArray[np.int64], _Mask]]:
+    def markers(self) -> dict[int, tuple[npt.NDArray[np.int64], Mask]]:
         """Offsets of the markers of each producer, in order, and whether they commit."""
         if self._markers is None:
             producers, offsets, commits = [], [], []
@@ -122,7 +118,7 @@ class KeyedLog:
         return self._markers
 
 
-def _by_producer(producers: list[Any], offsets: list[Any], commits: list[Any]) -> dict[int, tuple[Any, _Mask]]:
+def _by_producer(producers: list[Any], offsets: list[Any], commits: list[Any]) -> dict[int, tuple[Any, Mask]]:
     if not producers:
         return {}
     who, where, what = map(np.concatenate, (producers, offsets, commits))
