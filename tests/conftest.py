@@ -22,6 +22,7 @@ from helpers.scratch import memory
 from hypothesis import HealthCheck, settings
 
 from pylogseg._native import _records
+from pylogseg.env import filesystem
 from pylogseg.env.filesystem import LocalFiles
 
 TESTS = Path(__file__).resolve().parent
@@ -56,7 +57,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 if os.environ.get("PYLOGSEG_TEST_MEMORY_MAP"):  # all that reads files maps them, as with `open_dir(memory_map=True)`
     LocalFiles.memory_map = True
 
-_records.use_maps_in_memory(True)  # files of tests are read as those of a disk are
+_records.use_maps_in_memory(True)  # files of tests are read as those of a disk are,
+filesystem.SETTLED_NS = 0  # that were written long ago
 
 if seed := os.environ.get("PYLOGSEG_TEST_LISTINGS"):  # the order of a listing is another one each time
     shuffle(seed)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from helpers.shell import environment
 
 import pylogseg
 from pylogseg._native import _records
+from pylogseg.env import filesystem
 from pylogseg.env.filesystem import PositionedFile
 from pylogseg.format.records import read_and_decode
 from pylogseg.format.scratch import Density, Scratch
@@ -99,6 +101,44 @@ def test_an_active_file_is_read(log):
 
 
 @LINUX
+def test_a_file_that_was_written_to_lately_is_read(log, monkeypatch):
+    """A write that is under way has its time already."""
+    monkeypatch.setattr(filesystem, "SETTLED_NS", 2_000_000_000)
+    for age, is_mapped in ((0, False), (-60, False), (60, True)):
+        os.utime(log, (0, time.time() - age))
+        with PositionedFile(str(log), sealed=True) as view:
+            assert decode_window(view, 4 << 20) is not None
+            assert maps_of(log) == is_mapped
+
+
+@LINUX
+@pytest.mark.parametrize("change", ["bytes in place", "bytes at the end"])
+def test_a_file_that_is_written_to_is_read_from_then_on(log, change):
+    """The CRC held for bytes of the page that need not be those which were copied."""
+    os.utime(log, (0, 0))
+    with PositionedFile(str(log), sealed=True) as view:
+        assert decode_window(view, 4 << 20) is not None
+        with open(log, "r+b") as file:
+            file.seek(0, os.SEEK_SET if change == "bytes in place" else os.SEEK_END)
+            file.write(encode([(0, None, b"999999" * 1000)]))
+        assert decode_window(view, 4 << 20) is None
+        assert decode_window(view, 4 << 20).columns.value(0)[:3] == (b"999" if change == "bytes in place" else b"000")
+        assert maps_of(log) == 0
+
+
+@LINUX
+def test_a_thread_that_blocks_the_signal_maps_nothing(log):
+    """The signal would end the process, whoever handles it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGBUS})
+    try:
+        with PositionedFile(str(log), sealed=True) as view:
+            assert decode_window(view, 4 << 20) is not None
+            assert maps_of(log) == 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@LINUX
 def test_headers_are_kept(tmp_path, log):
     rows = [(n, b"key", b"value-%d" % n, [("name", b"%d" % n)] if n % 3 else []) for n in range(50)]
     data = b"".join(bytes(encode([row], base_offset=row[0])) for row in rows)
@@ -166,7 +206,9 @@ def test_files_that_are_cut_under_many_threads(log):
 _SCRIPT = """
 import mmap, os, signal, sys, faulthandler, pylogseg
 from pylogseg._native import _records
+from pylogseg.env import filesystem
 _records.use_maps_in_memory(True)
+filesystem.SETTLED_NS = 0
 path, how = sys.argv[1:]
 if how == "faulthandler": faulthandler.enable()
 if how == "python": signal.signal(signal.SIGBUS, lambda *_: os._exit(7))

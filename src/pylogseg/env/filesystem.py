@@ -2,7 +2,8 @@
 
 Files that others write are not to be mapped: touching a mapped page that the disk cannot read, or that was cut off,
 kills the process, while `pread` reports the error. Followers truncate sealed segments too. A kernel with a guard may
-map pages of a sealed file (`PositionedFile.file_map`): it ends where a page is gone, and its caller reads.
+map pages of a sealed file (`PositionedFile.file_map`): it ends where a page is gone, and its caller reads. A map has
+the bytes of now at each look, so a CRC that held says nothing about a later copy: `PositionedFile.is_unchanged` does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import mmap
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from types import TracebackType
@@ -30,6 +32,11 @@ Path = str | os.PathLike[str]
 #: broker is told otherwise, a checkpoint of 100,000 partitions 3 MB.
 _chosen = os.environ.get("PYLOGSEG_SMALL_FILE_BYTES", "")
 SMALL_FILE_BYTES = int(_chosen) if _chosen.isdecimal() else 64 << 20
+
+
+#: Files that were written to later than this before they were opened are not mapped: a write may still be under way, of
+#: which the time of modification would say no more.
+SETTLED_NS = 2_000_000_000
 
 
 class Entry(NamedTuple):
@@ -203,10 +210,14 @@ class PositionedFile(_Closing):
         self.path = path
         with _named(path, "open"):
             self._descriptor = open_descriptor(path, os.O_RDONLY)
-        self._closed, self._sealed_size = False, -1
+        self._closed, self._sealed_size, self._modified_ns = False, -1, -1
         self._file_map: FileMap | None = None
+        self._is_mappable = sealed
         if sealed:
-            self._sealed_size = self.size
+            with _named(path, "stat"):
+                status = os.fstat(self._descriptor)
+            self._sealed_size, self._modified_ns = status.st_size, status.st_mtime_ns
+            self._is_mappable = stat.S_ISREG(status.st_mode) and time.time_ns() - self._modified_ns >= SETTLED_NS
 
     @property
     def size(self) -> int:
@@ -232,12 +243,23 @@ class PositionedFile(_Closing):
         return done
 
     def file_map(self) -> FileMap | None:
-        """Return the mapper of a sealed file's pages, for kernels that survive a vanished page; None without one."""
-        if self._file_map is None and self._sealed_size >= 0:
+        """Return the mapper of a sealed file's pages, for kernels that survive a vanished page; None without one.
+
+        A caller that copied bytes out of the pages asks `is_unchanged` afterwards, before it trusts the copies.
+        """
+        if self._file_map is None and self._is_mappable:
             from pylogseg._native._records import FileMap
 
             self._file_map = FileMap()
         return self._file_map
+
+    def is_unchanged(self) -> bool:
+        """Check whether nobody wrote to a sealed file, or cut it, since it was opened; else it is mapped no more."""
+        with _named(self.path, "stat"):
+            status = os.fstat(self._descriptor)
+        if (status.st_size, status.st_mtime_ns) != (self._sealed_size, self._modified_ns):
+            self._file_map, self._is_mappable = None, False
+        return self._is_mappable
 
     def fileno(self) -> int:
         """Return the descriptor, for kernels that read by themselves; only local files have one."""

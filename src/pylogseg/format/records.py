@@ -391,6 +391,8 @@ def read_and_decode(
         view.fileno() if whole is None else -1, position, memory, _PIECE_BYTES, first, last, rows,
         _output(arrays, besides), unpacker, arena, file_map,
     )  # fmt: skip
+    if file_map is not None and not view.is_unchanged():
+        return None
     counted = Tally(*tally)
     if filled < 0 or count == before or counted.outside or (codec and counted.headers > _most_headers(limit_bytes)):
         return None

@@ -85,7 +85,10 @@ static void pls_unmap(pls_map *map) {
 /* Map bytes of an open file, and some behind them; return where they are, NULL where the file is to be read instead. */
 static const uint8_t *pls_map_bytes(pls_map *map, int file, int64_t position, int64_t size) {
     struct statfs on;
+    sigset_t blocked;
     if (size <= 0 || !pls_watch_bus()) return NULL;
+    /* A thread that blocks the signal is killed by it, whoever handles it. */
+    if (pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0 || sigismember(&blocked, SIGBUS)) return NULL;
     if (map->pages == NULL || position < map->first || position + size > map->first + (int64_t)map->length) {
         pls_unmap(map);
         if (fstatfs(file, &on) != 0) return NULL;
