@@ -1,4 +1,4 @@
-"""Names that a package offers and loads when they are asked for: an import must not cost more than what is used."""
+"""Names that a package offers and loads on first use: an import must not cost more than the names that are used."""
 
 from __future__ import annotations
 
