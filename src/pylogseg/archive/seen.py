@@ -93,7 +93,7 @@ class SeenCopy(LogHere):
 
 @dataclass
 class SeenCluster:
-    """The log directories that are archived, and what is in them."""
+    """The log directories to archive, with their partitions, checkpoints and faults."""
 
     disk: Disk
     disks: list[SeenDisk]

@@ -281,7 +281,7 @@ class _Batches:
             if self._producers is not None:
                 replay(self._producers, chosen, window)
             self._writer.add(memoryview(window.buffer)[at : at + size])
-            self._rooms.is_taken()
+            self._rooms.switch()
             self.indexes.add(chosen)
             self._note_holes(chosen)
             self.max_timestamp = max(self.max_timestamp, int(chosen.max_timestamp.max()))
@@ -334,8 +334,8 @@ class _TwoRooms:
             self._rooms[self._next] = bytearray(size)
         return memoryview(self._rooms[self._next])[:size]
 
-    def is_taken(self) -> None:
-        """Note that the writer has what is in it, and is done with the other one."""
+    def switch(self) -> None:
+        """Switch rooms: the writer took this window, and does not need the last one any more."""
         self._next = 1 - self._next
 
 

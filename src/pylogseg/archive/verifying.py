@@ -53,7 +53,7 @@ ReadObjects = Literal["none", "new", "all"]
 
 @dataclass
 class ArchiveSummary(VerifySummary):
-    """Counts of the checks of an archive; the objects read now, and those read by earlier runs."""
+    """Counts of the checks of an archive: the objects read by this run, and by earlier runs."""
 
     points: int = 0
     objects: int = 0  #: That points need, each once.
@@ -105,7 +105,7 @@ class _ItemReport(NamedTuple):
 
 
 class _Archive(NamedTuple):
-    """An archive, and what its points need."""
+    """An archive, with the objects that its points need."""
 
     url: str
     store: ObjectStore

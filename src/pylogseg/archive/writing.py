@@ -417,7 +417,7 @@ class _Archiving:
                 result.partition = replace(result.partition, fault=lacks[0] if lacks else "")
 
     def _newest_point(self) -> Point | None:
-        """Return the newest point; refuse a place that is no archive, or that of another cluster."""
+        """Return the newest point; refuse a folder that is no archive, and the archive of another cluster."""
         store, seen, of = self._store, self._seen, read_mark(self._store)
         if of is None:
             check_place(store)

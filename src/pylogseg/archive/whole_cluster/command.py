@@ -118,7 +118,7 @@ class RestoredCluster(Outcome):
 
     @property
     def folders(self) -> list[ClusterFolder]:
-        """All new log directories: those of controllers first."""
+        """All new log directories, first the controllers' ones."""
         folders = [
             ClusterFolder(part.voter.id, "controller", os.path.abspath(part.path), part.voter.directory_id)
             for part in self.plan.controllers

@@ -109,7 +109,7 @@ def _place(
     *,
     moves: bool,
 ) -> None:
-    """Put partitions into a log directory: copies, or, as the last step, what was restored itself."""
+    """Put partitions into a log directory: copies of the restored folders, or in the last step these folders."""
     entries: dict[str, dict[str, int]] = {}
     for part in own:
         source, copy = storage.join(shared, part.name), storage.join(target, part.name)
