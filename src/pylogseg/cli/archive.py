@@ -111,7 +111,7 @@ def run(
     workers: Workers,
     **keep: Any,
 ) -> None:
-    """Upload what is not there yet, and write a point; with --keep-..., prune after a run without a fault.
+    """Upload the missing offsets and write a point; with --keep-..., prune after a run without a fault.
 
     Which points stay, the --keep options say, as for `archive prune`.
     """
@@ -151,7 +151,7 @@ def _write(disks: tuple[str, ...], url: str, how: dict[str, Any]) -> ArchiveResu
 
 
 def _prune_after(done: ArchiveResult, url: str, keep: dict[str, Any], as_json: bool) -> None:
-    """Prune after a run, unless it has faults: an older point may have what the new one lacks."""
+    """Prune after a run without faults: after faults, an older point may have data that the new one lacks."""
     if not done.is_whole:
         common.complain("nothing was pruned: the run has faults, and older points may have what this one lacks")
         return
@@ -181,7 +181,7 @@ def points(url: str, as_json: bool) -> None:
 )
 @common.json_option
 def status(url: str, max_age: float | None, as_json: bool) -> None:
-    """Say in one line how many points there are, how old the newest is, and what it lacks or verify found damaged.
+    """Print one line: the number of points, the age of the newest one, its gaps, and damage that verify found.
 
     The exit code is 1 if it lacks something, or an object is damaged.
     """
@@ -196,7 +196,7 @@ def status(url: str, max_age: float | None, as_json: bool) -> None:
 @click.option("--verbose", "-v", is_flag=True, help="Name all that is missing, and print all notes.")
 @common.json_option
 def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
-    """Show what a point has, the newest by default; a beginning of its id is enough, or a time."""
+    """Show the contents of a point, by default the newest; name it by its id, a unique prefix of it, or a time."""
     store = archive_store(url)
     contents = read_point(store, find_point(store, point=point))
     if as_json:
@@ -211,7 +211,7 @@ def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
 @click.argument("after", metavar="B")
 @common.json_option
 def diff(url: str, before: str, after: str, as_json: bool) -> None:
-    """Show what changed from one point to another."""
+    """Show the changes from one point to another."""
     store = archive_store(url)
     print_list(PointChanges(read_point(store, before), read_point(store, after)), as_json)
 
@@ -222,5 +222,5 @@ def diff(url: str, before: str, after: str, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @common.json_option
 def prune_command(url: str, dry_run: bool, as_json: bool, **keep: Any) -> None:
-    """Remove points, and what no kept point needs; the newest one is always kept."""
+    """Remove points, then objects that no remaining point needs; the newest point always remains."""
     end_with_outcome(prune(url, **keep, dry_run=dry_run), as_json)

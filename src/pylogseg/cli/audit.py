@@ -129,7 +129,7 @@ def audit(
     reading: Reading,
     **options: Any,
 ) -> None:
-    """Check a table that was fed from Kafka: what is missing, double or changed, and why.
+    """Compare a table that was fed from Kafka with its log: missing, double and changed records, with the reason.
 
     PATH is the log. TABLE is a path whose format is recognised, or a name that `lake` takes.
     """

@@ -1,4 +1,4 @@
-"""A progress bar below what a command prints on the same terminal."""
+"""A progress bar below the output of a command on the same terminal."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ taken, or another process that has the lock.
     "--above",
     multiple=True,
     metavar="COPY",
-    help="Start with the logs of this log directory, which stays as it is; repeatable, for those of one broker.",
+    help="Start with the logs of COPY, and leave it unchanged; repeatable, for the log directories of one broker.",
 )
 @click.option(
     "--node-id",
     type=click.IntRange(0, 2**31 - 1),
     metavar="N",
-    help="Number of the broker. Default: 1, or that of DIR, which keeps it.",
+    help="Number of the broker. DIR keeps it. Default: the one in DIR, or 1.",
 )
 @click.option("--acls", is_flag=True, help="Keep the ACLs that clients make, and enforce them.")
 @click.option(
@@ -66,7 +66,7 @@ def broker(
     allow_everyone_if_no_acl_found: bool,
     **connecting: Any,
 ) -> None:
-    """Run a broker of one node: store what clients write in DIR, which is created if missing, or in memory."""
+    """Run a broker of one node. It stores topics in DIR, creating it if needed; without DIR, in memory."""
     from pylogseg.server.writing.broker import Broker  # the engine, which the help does not need
 
     rights = {

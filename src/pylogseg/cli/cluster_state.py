@@ -103,7 +103,7 @@ def _moment(text: str | None) -> AsOf | None:
 
 
 def shown_rows(state: ClusterState, table: str, names: Iterable[str] = (), column: str = "") -> list[Row]:
-    """Return a table as rows with times in milliseconds; only those where a column has one of the names, if any."""
+    """Return rows of a table with times in milliseconds: all, or the rows with one of the names in a column."""
     wanted, rows = set(names), state.rows(table)
     there = {row[column] for row in rows if row[column] is not None} if wanted else set()
     if missing := sorted(wanted - there):

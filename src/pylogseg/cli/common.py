@@ -177,7 +177,7 @@ def select(
     is_later: bool = False,
     is_noted: bool = True,
 ) -> Chosen:
-    """Open the disk that the arguments of `selection_options` name, and report its notes about what is chosen.
+    """Open the disk that the arguments of `selection_options` name, and report its notes about the chosen partitions.
 
     With `from_log_start`, the exit code shows if a log start offset cannot be read. With `is_later`, the files of each
     partition are listed when they are asked for. Without `is_noted`, the caller reports the notes.

@@ -56,10 +56,10 @@ def compact(
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does, in rounds until nothing is left to clean.
 
-    Works on partitions with compact in cleanup.policy; without names, on all of them. A partition whose settings are
-    not known is skipped, named or not, and the exit code is 1. The command keeps what must not be
-    cleaned yet: the active segment, records above the high watermark or in an open transaction, records that
-    min.compaction.lag.ms protects, and tombstones for delete.retention.ms.
+    Works on partitions with compact in cleanup.policy; without names, on all of them. Without a partition's
+    settings, the command skips it, named or not, and ends with exit code 1. It keeps records that must not be cleaned
+    yet: in the active segment, above the high watermark or in an open transaction, and records that
+    min.compaction.lag.ms protects; also tombstones for delete.retention.ms.
     """
     request.run(
         compact_logs,

@@ -356,7 +356,7 @@ class _Layouts:
     of: dict[str, Form] = field(default_factory=dict)
 
     def add_types(self, readers: list[LogReader], typed: Callable[[list[LogReader]], TypedBatches | None]) -> _Layouts:
-        """Return those whose columns a function decodes, by the logs of a topic."""
+        """Return layouts by topic, whose typed columns a function makes for the topic's logs."""
         by_topic: dict[str, list[LogReader]] = {}
         for reader in readers:
             by_topic.setdefault(_topic(reader), []).append(reader)

@@ -190,7 +190,7 @@ def _round(
     *,
     quiet: bool,
 ) -> int:
-    """Write what there is now; return the exit code."""
+    """Write the records that the log has now; return the exit code."""
     chosen = common.select(arguments, *names)
     parts = Disk((), tuple(chosen.live_partitions()), chosen.disk.loose, is_named=bool(chosen.choice.names))
     whole = chosen.disk if options.decoding is None else whole_disk(arguments)

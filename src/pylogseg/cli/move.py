@@ -44,7 +44,7 @@ Run the command as the broker's user, who must own the files.
 
 @click.command(epilog=_EPILOG)
 @transfer_options({"type": DISK}, {"callback": target_folder}, "Report what would be moved, and change nothing.")
-@click.option("--force", is_flag=True, help="Move partitions that are known to lack records, too.")
+@click.option("--force", is_flag=True, help="Move also partitions that lack records.")
 @json_option
 @quiet_option
 def move(

@@ -54,7 +54,7 @@ def repair(
     other: str | None,
     max_decompressed_bytes: int,
 ) -> None:
-    """Cut out what is damaged, report each gap, and rebuild indexes, snapshots and leader epochs.
+    """Cut out damage, report each gap, and rebuild indexes, snapshots and leader epochs.
 
     A batch is damaged if its checksum does not match, its length or magic is impossible, its records cannot be decoded
     (cut out only with --keep-behind), or its offsets do not fit between those of its neighbours. A torn tail is normal

@@ -80,8 +80,8 @@ interrupted: no file is left.
 @click.option(
     "--value-as",
     type=click.Choice(["schema", "text"]),
-    help="With --sample: text decodes nothing, schema names topics without a schema. Default: decode where a schema "
-    "is known.",
+    help="With --sample: text decodes nothing, schema names topics without a schema. Default: decode topics that "
+    "have a schema.",
 )
 @click.option(
     "--registry",
@@ -139,7 +139,7 @@ def report(
     max_bytes_per_second: int | None,
     workers: Workers,
 ) -> None:
-    """Show what is on a disk and what is wrong with it, as one HTML page."""
+    """Write one HTML page about a disk: its contents, and everything that is wrong with them."""
     if output is None and csv_folder is None and compare is None and not as_json:
         raise click.UsageError("nothing to do: give -o FILE, --json, --csv FOLDER or --compare EARLIER")
     for name, value in {"-o": output, "--csv": csv_folder}.items():

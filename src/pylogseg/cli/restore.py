@@ -211,7 +211,7 @@ def _node_options(command: F) -> F:
     "Report what would be restored, and change nothing.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")
-@click.option("--force", is_flag=True, help="Restore also from a backup that is known to lack records.")
+@click.option("--force", is_flag=True, help="Restore also from a backup that lacks records.")
 @click.option("--committed", is_flag=True, help="Treat all records of the table as committed.")
 @click.option(
     "--without-transactions", is_flag=True, help="Leave out records of transactions; needs column isTransactional."

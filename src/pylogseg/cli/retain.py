@@ -41,10 +41,10 @@ def retain(
 ) -> None:
     """Delete the oldest segments of each partition, as a broker's retention does.
 
-    Uses retention.ms and retention.bytes of each topic, or only the rules given as options. A topic whose settings are
-    not known is skipped (exit code 1), since nothing is deleted by Kafka's defaults; if no topic's settings are known,
-    the command is refused (exit code 2). Only whole segments below the high watermark are deleted;
-    the active segment is rolled before it is deleted.
+    Uses retention.ms and retention.bytes of each topic, or only the rules given as options. It never
+    deletes by Kafka's defaults: it skips a topic without settings (exit code 1), and refuses to run if no topic has
+    settings (exit code 2). Only whole segments below the high watermark are deleted; the active segment is rolled
+    before it is deleted.
     """
     request.run(
         retain_logs,

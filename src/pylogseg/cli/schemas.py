@@ -45,7 +45,7 @@ _COLUMNS: Headings = {
 @click.option("--id", "number", type=int, metavar="ID", help="Only the schema with this id.")
 @click.option("--text", is_flag=True, help="Print the text of each schema.")
 def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number: int | None, text: bool) -> None:
-    """List schemas: subjects, versions, ids, types, and what was deleted, from the files alone."""
+    """List the schemas of a registry's topic, also deleted ones: subject, version, id and type."""
     if text and as_json:
         raise RequestError("--json has the texts too: choose one of --text and --json")
     state, names = open_state(arguments, as_of, TOPIC)

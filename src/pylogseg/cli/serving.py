@@ -29,7 +29,7 @@ _OPTIONS = (
     ),
     click.option(
         "--advertise", metavar="HOST:PORT",
-        help="Address that clients are told: for containers and mapped ports. Default: the one they connected to.",
+        help="Address that the server names to clients, for containers and mapped ports; default: the one they dial.",
     ),
     click.option(
         "--tls-cert", metavar="FILE",

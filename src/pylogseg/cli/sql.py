@@ -152,7 +152,7 @@ def sql(
     jobs: int,
     **typed: str | None,
 ) -> None:
-    """Ask questions in SQL: each topic is a table, and only what a query needs is read."""
+    """Ask questions in SQL: each topic is a table, and a query reads only the columns and rows that it needs."""
     form, target = form_of(output)
     arguments, query = split_query(arguments)
     if script is not None:
@@ -191,7 +191,7 @@ def sql(
 
 
 def _report_notes(chosen: common.Chosen, session: Session) -> None:
-    """Report the notes of the disk, those about the topics of which the queries named the tables."""
+    """Report the notes of the disk about the topics whose tables the queries read; about all if it read none."""
     read, topics = chosen.disk.select(partition=chosen.choice.numbers or None), chosen.disk.topics
     is_by_topic = bool(session.opened) and all(name in topics for name in session.opened)
     common.report_notes(read.select(list(session.opened)) if is_by_topic else read)

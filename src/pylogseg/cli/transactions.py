@@ -87,7 +87,7 @@ _PRODUCERS: Headings = {
 def transactions(
     arguments: tuple[str, ...], as_of: str | None, as_json: bool, is_open: bool, hanging: bool, producers: bool
 ) -> None:
-    """List transactions as their coordinator knows them, and find those that hang."""
+    """List transactions as their coordinator knows them, or with --hanging only hanging ones."""
     if is_open + hanging + producers > 1:
         raise RequestError("choose one of --open, --hanging and --producers")
     state, names = open_state(arguments, as_of, TOPIC, is_needed=not producers)

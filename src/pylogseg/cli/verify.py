@@ -48,9 +48,9 @@ Examples:
 
 \b
 Exit codes: 0 no damage; 1 damage was found, or the disk could not read a file;
-2 wrong usage, another disk error, or no damage in what was looked at, and no key
-for the rest, or it is not known whether something is missing; 130 interrupted. A closed pipe is not an
-error.
+2 wrong usage, another disk error, or no damage was found, but a key for the rest
+is missing, or the files cannot tell whether records are missing; 130
+interrupted. A closed pipe is not an error.
 """
 
 
@@ -61,7 +61,7 @@ error.
     type=click.Choice([level.name.lower() for level in Level]),
     default="indexes",
     show_default=True,
-    help="The checks; each level includes those before it.",
+    help="The checks; each level includes the levels before it.",
 )
 @json_option
 @workers_option
@@ -76,10 +76,10 @@ error.
     "--read-all",
     "read",
     flag_value="all",
-    help="For an archive: read all that its points need, not only list it.",
+    help="For an archive: read all objects that its points need, instead of only listing them.",
 )
 @click.option(
-    "--read-new", "read", flag_value="new", help="For an archive: read those objects that no run before has read."
+    "--read-new", "read", flag_value="new", help="For an archive: read only objects that no earlier run has read."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only damage, without notices and summary.")
 def verify(
@@ -97,7 +97,7 @@ def verify(
     """Check logs, indexes and small files for damage.
 
     Each finding names the file, position, offset, kind, reason and remedy. The exit code is 1 if there is damage,
-    else 2 if something may not be read, or is not known.
+    otherwise 2 if a file could not be checked, or the files cannot tell whether records are missing.
     Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
     if is_archive_at(arguments[0]):
