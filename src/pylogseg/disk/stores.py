@@ -210,7 +210,7 @@ def _failing(path: Path, operation: str) -> Iterator[None]:
 
 
 def _files_below(folder: str, name: str) -> Iterator[tuple[str, Fingerprint]]:
-    """Yield the files of a folder, and of those in it, with its name before theirs.
+    """Yield the files below a folder, with `name` before their names.
 
     A folder that cannot be listed is not taken for an empty one, and one that is a link is left alone.
     """

@@ -22,7 +22,7 @@ class ObjectDigest:
         self._hashing: Future[None] | None = None
 
     def update(self, data: Any) -> None:
-        """Take the next bytes; those before are hashed then."""
+        """Take the next bytes, after the hash of the bytes before them is finished."""
         self._wait()
         if len(data) < _SMALL_BYTES:
             self._sha256.update(data)

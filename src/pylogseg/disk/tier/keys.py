@@ -178,7 +178,7 @@ class PublicKey:
         self._cipher = _wrapper(self._numbers)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process is sent."""
+        """Return the state that pickle sends to another process: no private key."""
         return {"key_id": self.key_id, "_numbers": self._numbers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

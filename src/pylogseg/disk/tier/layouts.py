@@ -265,7 +265,7 @@ def proved_end_of(upload: FileUpload) -> int:
 
 
 def cut_at(upload: Upload, offset: int) -> tuple[int, int]:
-    """Return where the batches below an offset end, and where those from it on begin: bytes of the segment.
+    """Return the positions in a segment at which batches below an offset end, and batches from it on begin.
 
     Damage beside the cut is left out where the batch before it ends with the offset, and else belongs to both.
     """

@@ -57,7 +57,7 @@ def original_size(chunks: Chunks, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class FixedChunks:
-    """Chunks of one size in the object, but for the last one; `stored` sizes are those in the object."""
+    """Chunks of one size but the last. `stored` sizes count bytes in the object, compressed or encrypted."""
 
     chunk_size: int
     file_size: int
@@ -252,7 +252,7 @@ class Encryption(NamedTuple):
     aad: bytes
 
     def __repr__(self) -> str:
-        """Return a text without keys, for whoever prints a manifest."""
+        """Return a text without keys, for callers that print a manifest."""
         return f"Encryption(key_id={self.key_id!r})"
 
 

@@ -1,4 +1,4 @@
-"""The file system of a path or URL, of tiers too; what reads tiers is loaded with the first of them."""
+"""The file system of a path or URL, also of a tier; the modules for tiers are loaded with the first tier."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def head_of(fields: JsonFields, data: bytes) -> PointHead:
 
 
 def names_of_lists(store: ObjectStore, head: PointHead, at: str) -> tuple[list[str], set[str]]:
-    """Return the names of the lists with the lines of a point, in order, and those of all of its lists."""
+    """Return the names of a point's lists that have its lines, in order, and the names of all of its lists."""
     names, deeper = list(head.lists), set(head.lists)
     for _ in range(head.depth):
         names = [name for data in read_lists(store, names, at) for name in names_in(data, at)]
@@ -261,7 +261,7 @@ def names_in(data: bytes, at: str) -> Iterator[str]:
 
 
 def partitions_in(data: bytes, at: str) -> Iterator[ArchivedPartition]:
-    """Yield the partitions that a list has, each with those of its segments that are in this list."""
+    """Yield the partitions of a list, each with only the segments that are in this list."""
     segments = list[Any]()
     for row in _rows(data, at):
         if isinstance(row, list):

@@ -71,7 +71,7 @@ class ReadOnce(Objects):
         self._open: dict[str, _ObjectSum] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process is sent."""
+        """Return the state that pickle sends to another process: without open files and manifests."""
         return {name: value for name, value in self.__dict__.items() if name not in ("manifests", "_open")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
