@@ -71,7 +71,7 @@ UNSAID = Workload()
 
 
 class Executor(Protocol):
-    """Runs a function over items. Results come in the order of the items, whatever ends first.
+    """Runs a function over items. Results come in the order of the items, even if a later item ends first.
 
     The function also gets an `Advance`, which it calls with the bytes that it has read. An error of an item is raised
     in the place of its result. When the caller ends the iteration, also by Ctrl-C, what runs is stopped.
@@ -90,7 +90,7 @@ class Executor(Protocol):
         merge: Callable[[str, Iterator[R]], M],
         load: Workload = UNSAID,
     ) -> Iterator[tuple[str, M]]:
-        """Yield each key, in the order of its first item, with what `merge` makes of the results of its items.
+        """Yield each key, in the order of its first item, with the value that `merge` makes of its items' results.
 
         `merge` gets these in the order of the items and takes all of them. Where results travel, `fold` adds one to
         those of its key before, by number, and may make them smaller.
@@ -192,7 +192,7 @@ class Threads:
         return pickle.dumps(value)
 
     def flat(self, function: Callable[[T], Iterator[R]], items: Iterable[T]) -> Iterator[R]:
-        """Yield what a function yields for each item, in the order of the items; the caller's thread is one of these.
+        """Yield a function's results for each item, in the order of the items; the caller's thread works, too.
 
         Results of the first item are yielded as they come, and only then other threads begin: they are at most two
         items a job ahead of the results, and an item that nobody has begun when its turn comes is the caller's. While

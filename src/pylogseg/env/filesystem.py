@@ -433,7 +433,7 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def refuse_inside(path: str, folder: str, what: str, place: str = "a folder") -> None:
-    """Raise RequestError if a path to write to is, or lies in, a folder that is copied, merged or read (`what`)."""
+    """Raise RequestError if `path` is inside a folder that is being copied, merged or read, as `what` says."""
     if is_within(path, folder):
         raise RequestError(f"{path} lies in {folder}, which is {what}: name {place} outside of it")
 

@@ -21,7 +21,7 @@ def pause_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def freeze_imports() -> Iterator[None]:
-    """Import what a command needs until its process ends: no collection now or later looks at it, nor at the end.
+    """Exempt the objects of modules imported inside from garbage collection, until the process ends.
 
     Only for a process of our own: what is garbage already, of whomever, stays.
     """

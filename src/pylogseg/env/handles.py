@@ -59,7 +59,7 @@ class Handles:
             self._open.pop(id(file), None)
 
     def open(self, opener: Callable[[], int]) -> int:
-        """Call `opener`; if the process has no descriptor left, close half of what is open here and call it again."""
+        """Call `opener`; if the process has no descriptor left, close half of the open handles and call it again."""
         try:
             return opener()
         except OSError as error:
@@ -134,7 +134,7 @@ class SharedDescriptor(Shared):
         self._give_back()
 
     def close(self) -> None:
-        """Close it, once those who are using it are done."""
+        """Close it, as soon as no thread is using it."""
         with self._lock:
             self._closed = True
             if self._users == 0:

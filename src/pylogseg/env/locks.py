@@ -99,7 +99,7 @@ def _check_free(key: tuple[int, int], path: str) -> None:
 
 
 class ObjectLock:
-    """The lock of a folder among those who use one storage; nothing is on a disk."""
+    """The lock of a folder among the users of one storage object in this process; nothing is on a disk."""
 
     def __init__(self, path: str, locked: set[Hashable], key: Hashable) -> None:
         if key in locked:

@@ -38,7 +38,7 @@ class _LibraryMaps:
         self._map.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
 
     def map(self, descriptor: int, length: int, *, writable: bool, over: int) -> None:
-        """Map a file, shared, in place of what is at the addresses from `over` on, in one step."""
+        """Map a file, shared, over the pages from address `over` on, in one step."""
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         address = self._map(over, length, protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
         if address != over:
@@ -91,7 +91,7 @@ class Mapping:
         self._view: memoryview | None = view if writable else view.toreadonly()
 
     def whole(self) -> memoryview:
-        """Return all mapped bytes, those beyond the end of the file too: the caller knows where that is."""
+        """Return all mapped bytes, also beyond the end of the file: the caller knows where the file ends."""
         assert self._view is not None, "the map was dropped"
         return self._view
 

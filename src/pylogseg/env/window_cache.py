@@ -25,7 +25,7 @@ class Remote(NamedTuple):
 
 
 class WindowCache:
-    """Reads files by windows, and keeps those used last; a window that several threads want is fetched once."""
+    """Reads files by windows, and keeps the last used ones; a window that several threads want is fetched once."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES, window_bytes: int = WINDOW_BYTES) -> None:
         self._limit, self._window = limit_bytes, window_bytes
