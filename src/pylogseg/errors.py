@@ -60,13 +60,13 @@ class RequestError(PylogsegError, ValueError):
 
 
 class OffsetOutOfRangeError(RequestError):
-    """An offset below the log start offset, or above what may be read or removed."""
+    """An offset below the log start offset, or above the last offset that may be read or removed."""
 
     kind = "offset_out_of_range"
 
 
 class NotOwnError(RequestError):
-    """A topic is not one of those that Kafka, Connect or a schema registry writes for itself."""
+    """A topic is no internal one: neither Kafka nor Connect nor a schema registry writes it for itself."""
 
     kind = "not_own"
 
@@ -174,7 +174,7 @@ def is_missing(error: BaseException) -> bool:
 
 
 def is_denied(error: BaseException) -> bool:
-    """Check whether an error says that this user may not look there; it says nothing about what is there."""
+    """Check whether an error says that this user may not look there; the file may exist or not."""
     number = error.errno if isinstance(error, OSError) else None
     return number in (errno.EACCES, errno.EPERM) or isinstance(error.__cause__, PermissionError)
 
@@ -198,7 +198,7 @@ class DirectoryLockedError(StorageError):
 
 
 class CorruptionError(PylogsegError):
-    """Bytes on disk are not what the format allows.
+    """Bytes on disk break the rules of the format.
 
     Parameters
     ----------
