@@ -14,7 +14,7 @@ _OBJECT, _MEMBER, _LIST, _TEXT, _VALUE = 200, 160, 97, 60, 33
 
 
 def loads(raw: bytes | str) -> Any:
-    """Return what JSON says; ValueError if it is none, or if it takes more than 20 times its bytes and 64 MB."""
+    """Return the parsed JSON; ValueError if it is invalid, or would take over 64 MB and 20 times its size."""
     if len(raw) > _SMALL_BYTES:
         data = raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")
         if _estimate_bytes(data) > _TIMES * len(data):

@@ -85,7 +85,7 @@ def shared_row(
     control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> Rows:
-    """Return a batch row with what all batches of one call share, checked against the rules of the format.
+    """Return a batch row with the fields that all batches of one call share, checked by the rules of the format.
 
     Raises RequestError for what no batch may have: zstd, producers or epochs below magic 2, a transaction without a
     producer, a producer without epoch or sequence, a number that its field cannot hold.
@@ -254,7 +254,7 @@ class _Building:
         return count, 0
 
     def compress(self, rows: Rows, codec: int, magic: int, done: int) -> None:
-        """Append batches whose records are in the scratch, those from `done` on."""
+        """Append batches whose records are in the scratch; its first record is record `done` of the call."""
         from pylogseg.format.compression import compressor  # codecs are loaded when they are needed
 
         level = self.level.get(codec) if isinstance(self.level, Mapping) else self.level

@@ -54,7 +54,7 @@ _BLOCK_ROWS = 4096
 
 
 def unpacker_of(codec: int, limit: int) -> _framing.Unpacker | None:
-    """Return what decompresses payloads of at most `limit` bytes one by one, for this thread; None of no such codec."""
+    """Return an unpacker for payloads of at most `limit` bytes, for this thread; None if there is no such codec."""
     library = library_of(codec)
     if library is None:
         return None
@@ -106,7 +106,7 @@ def fill_bodies(
     limit: int = DECOMPRESSED_LIMIT_BYTES,
     arena: Arena | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], list[tuple[int, CodecError]]]:
-    """Find the bodies of all batches of a table, and decompress those that are compressed.
+    """Find the bodies of all batches of a table, and decompress the compressed ones.
 
     Returns for each row where its body lies (source 0 is the buffer, 1 the arena), a view of the arena's used part,
     and, ascending, the rows whose body could not be had (size -1). `limit` is for one batch; ArenaFullError is raised
@@ -127,7 +127,7 @@ def fill_bodies(
 
 
 class _Bodies:
-    """One call of `fill_bodies`: what it fills, and how far the arena is used."""
+    """One call of `fill_bodies`: the bodies that it fills, and the used size of the arena."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class _Bodies:
             self.store(late, self.careful(late))
 
     def store(self, rows: npt.NDArray[np.intp], produced: Iterator[bytes | CodecError]) -> None:
-        """Put what was decompressed into the arena."""
+        """Put decompressed payloads into the arena."""
         used = self.used
         memory = self.arena.reserve(0, 0)
         places: list[int] = []

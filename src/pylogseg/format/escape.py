@@ -8,7 +8,7 @@ from typing import Any
 
 
 def readable(name: str) -> str:
-    r"""Return a name as text that can be encoded: what the system gave as bytes that are no UTF-8 is shown as ``\xNN``.
+    r"""Return a name as text that can be encoded: a byte that is not UTF-8 becomes ``\xNN``.
 
     >>> readable("t\udcff-0")
     't\\xff-0'
@@ -21,7 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def printable(written: str) -> str:
-    r"""Escape what a terminal acts on: control characters except tabs and line ends, and changes of direction.
+    r"""Escape characters that a terminal acts on: controls except tabs and line ends, and changes of direction.
 
     They are shown as ``\xNN`` and ``\uNNNN``, and so are bytes that are not UTF-8.
 
@@ -60,5 +60,5 @@ def json_line(row: Any, **how: Any) -> str:
 
 
 def json_fault(error: ValueError | RecursionError) -> str:
-    """Return what is wrong with a text that `json` refused."""
+    """Return the reason why `json` refused a text."""
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -17,7 +17,7 @@ _MAGICS = (
 
 
 def packed_as(head: bytes) -> str | None:
-    r"""Return the name of the archive or compressed format that a file begins with; None for what may be a log.
+    r"""Return the name of the archive or compressed format that a file begins with; None if it may be a log.
 
     A log begins with an offset, which would be above 2^56 with any of these in its first bytes.
 

@@ -21,7 +21,7 @@ def split_keywords(given: Mapping[str, Any], *kinds: Any) -> list[dict[str, Any]
 
 
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function, and in place of ``**options: Unpack[...]`` those that the TypedDict has."""
+    """Return the parameters of a function; ``**options: Unpack[...]`` stands for the keys of its TypedDict."""
     if is_typeddict(function):
         names, by_name = function.__annotations__.items(), inspect.Parameter.KEYWORD_ONLY
         return [inspect.Parameter(name, by_name, default=None, annotation=annotation) for name, annotation in names]

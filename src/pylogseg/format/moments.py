@@ -45,7 +45,7 @@ _FOR_EVER = 2**63 - 1
 
 
 def unit_note(number: int, unit: str = "milliseconds") -> str | None:
-    """Return what to say of a number that is likely to be of another unit: only as that it is of 1973 to 5138.
+    """Return a note on a number that is likely of another unit, since in that unit it is a time of 1973 to 5138.
 
     >>> unit_note(1700000040).partition(";")[0]
     '1700000040 is milliseconds, 1970-01-20T16:13:20.040Z'

@@ -110,7 +110,7 @@ class FileName(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)  # thousands of folders have the same names in them
 def parse_file_name(name: str) -> FileName:
-    """Tell what a file is from its name: ``UNKNOWN`` for any that Kafka does not make. Leading zeros may be missing."""
+    """Return a file's kind and offset by its name; ``UNKNOWN`` if Kafka makes no such name. Zeros may be missing."""
     if match := _SEGMENT_FILE.fullmatch(name):
         return _file_name(_BY_EXTENSION[match[2]], match[1], None, match[3])
     if name in _FIXED_NAMES:
@@ -209,7 +209,7 @@ def partition_folder_name(topic: str, partition: int, state: str = "", unique_id
 
 
 def check_topic(topic: str) -> None:
-    """Refuse what cannot be the name of a topic.
+    """Refuse an invalid name of a topic.
 
     It has 1 to 249 letters, digits, dots, underscores and hyphens of ASCII, and is not ``.`` or ``..``.
     """

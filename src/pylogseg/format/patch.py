@@ -1,4 +1,4 @@
-"""Batches changed in place: what a broker does to a batch that it stores otherwise as it came.
+"""Changes of a batch in place: of the header fields that a broker sets when it stores a batch.
 
 Offsets and the leader epoch lie outside of the CRC; a new timestamp makes a new CRC. Each function takes a writable
 buffer (``bytearray``, ``memoryview``, ``mmap``, numpy bytes) and the position of a whole batch in it.

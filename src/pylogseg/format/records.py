@@ -247,7 +247,7 @@ def columns_of(
     *besides: Any,
     counted: Tally | None = None,
 ) -> RecordColumns:
-    """Return columns from arrays in the order of `COLUMN_NAMES`, and what there is besides them."""
+    """Return columns from arrays in the order of `COLUMN_NAMES`, and from other attributes (`besides`)."""
     make: Any = RecordColumns
     columns: RecordColumns = make(*arrays, batches, sources, *besides, counted=counted)
     return columns
@@ -592,7 +592,7 @@ def _many_headers(count: int, limit_bytes: int) -> str:
 
 
 def _without_many_headers(columns: RecordColumns, damage: list[BatchDamage], limit_bytes: int) -> RecordColumns:
-    """Return records without those of compressed batches that have one with too many headers: these are damage."""
+    """Return records without compressed batches that have a record with too many headers: these are damage."""
     if columns.tally().headers <= _most_headers(limit_bytes):
         return columns
     many = (columns.header_count > _most_headers(limit_bytes)) & (columns.batches.codec[columns.batch] != 0)
@@ -624,7 +624,7 @@ def _columns(
     scratch: Scratch | None,
     tally: Tally,
 ) -> RecordColumns:
-    """Return the first records of what the decoder filled."""
+    """Return the first records of the arrays that the decoder filled."""
     views, copies = _besides_of(besides, count, scratch)
     return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
 
@@ -639,7 +639,7 @@ def _first_of_copied(
     tally: Tally,
     plain: int,
 ) -> RecordColumns:
-    """Return the same with places of what was copied in the copies; of the first `plain` some columns are left out."""
+    """Return the first records; their places are in the copies. The first `plain` ones lack columns to compute."""
     views, copies = _besides_of(besides, count, scratch)
     values, keys = copies or (None, None)
     copied = {"value_place": values, "key_place": keys}

@@ -78,7 +78,7 @@ class Density(NamedTuple):
 
     @classmethod
     def of(cls, batches: int, records: int, unpacked: int, size: int) -> Density:
-        """Return that of so many bytes."""
+        """Return the density of a window with these counts in `size` bytes."""
         return cls(batches / size, records / size, unpacked / size)
 
     def at_least(self, other: Density, part: float) -> Density:

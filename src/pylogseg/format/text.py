@@ -156,7 +156,7 @@ def json_lines(
     partition: int | None = None,
     segment: str | None = None,
 ) -> TextProgram:
-    """Compile JSON lines: one object a record, on one line, in well-formed UTF-8, whatever the bytes are.
+    """Compile JSON lines: one object a record, on one line, in well-formed UTF-8 for any bytes.
 
     Characters that a terminal acts on (control characters, changes of the direction of text) are always escaped, and
     null is ``null``. `fields` are members in their order (`FIELD_NAMES`). Keys, values and values of headers are
@@ -266,7 +266,7 @@ _LETTERS = {"o": "offset", "T": "timestamp", "k": "key", "s": "value", "K": "key
 def template(
     text: str, *, key: str = "text", value: str = "text", topic: str | None = None, partition: int | None = None
 ) -> TextProgram:
-    r"""Compile a template, in the language of kcat's ``-f``; nothing ends a record but what the template says.
+    r"""Compile a template, in the language of kcat's ``-f``; records end only with characters of the template.
 
     ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value, ``%K`` and ``%S``
     their sizes in bytes (-1 for null), ``%R`` the value's size in four bytes, big-endian, ``%h`` headers as

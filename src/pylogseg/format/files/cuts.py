@@ -39,7 +39,7 @@ def encode_cuts(cuts: Iterable[Cut]) -> bytes:
 
 
 def parse_cuts(data: bytes, path: str) -> list[Cut]:
-    """Return what the file says; CorruptionError if it was changed since, or a newer version has written it."""
+    """Return the cuts of a file; CorruptionError if its checksum or version is wrong."""
     try:
         content = bounded_json.loads(data)
         if content["version"] != _VERSION:

@@ -1,4 +1,4 @@
-"""Producer snapshot: what a broker knows of the producers of a partition at an offset.
+"""Producer snapshot: a broker's state of the producers of a partition at an offset.
 
 A broker that restarts loads the last one and replays only the log after it. Rules: `docs/format.md`, "Producer
 snapshot".

@@ -102,7 +102,7 @@ def decode_message(message: Message, version: int, data: bytes, at: int = 0) -> 
 
 
 def encode_message(message: Message, version: int, fields: dict[str, Any]) -> bytes:
-    """Encode the fields of a message; those that are not given have their defaults.
+    """Encode the fields of a message; fields that are not given have their defaults.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def is_default(value: Any, default: Any) -> bool:
 
 
 def in_version(fields: tuple[MessageField, ...], version: int, values: dict[str, Any]) -> dict[str, Any]:
-    """The values without those that the version does not have; of structs that cannot be null."""
+    """Return the values of the fields that a version has; structs must not be null."""
     kept = {field.name: values[field.name] for field in fields if field.is_in(version)}
     for field in fields:
         if field.type == "struct" and field.name in kept:
@@ -468,7 +468,7 @@ class MessagePlan:
         return write_text if kind == "string" else write_bytes
 
     def _null(self, length_of: Callable[[int], bytes], nullable: bool) -> Callable[[], bytes]:
-        """Return what gives a null; one that a version cannot say is empty in it, or refused."""
+        """Return a function that writes null; if the version has no null, it writes an empty value or refuses."""
         null = length_of(-1 if nullable else 0)
         return _no_null if self._policy.is_exact and not nullable else lambda: null
 
@@ -491,7 +491,7 @@ def _cut_off(size: int, left: int) -> MalformedError:
 
 
 def _length_reader(compact: bool, code: str, nullable: bool) -> Callable[[ByteView, int], tuple[int, int]]:
-    """Return what reads a length or count; -1 is null."""
+    """Return a function that reads a length or count; -1 is null."""
     number, least = _array(code, 1), 0 if nullable else 1
     size = number.size
 
@@ -515,7 +515,7 @@ def _length_reader(compact: bool, code: str, nullable: bool) -> Callable[[ByteVi
 
 
 def _maybe_reader(inner: FieldReader, is_tagged: bool) -> FieldReader:
-    """Return what reads a struct that may be null: behind a byte, or an unsigned varint if it is a tagged field."""
+    """Return a function that reads a nullable struct, behind a byte or (if tagged) an unsigned varint."""
 
     def read(data: ByteView, at: int, spend: Spend) -> tuple[Any, int]:
         if is_tagged:
@@ -532,7 +532,7 @@ def _maybe_reader(inner: FieldReader, is_tagged: bool) -> FieldReader:
 
 
 def _length_writer(compact: bool, code: str) -> Callable[[int], bytes]:
-    """Return what writes a length or count; -1 is null."""
+    """Return a function that writes a length or count; -1 is null."""
     return (lambda length: encode_uvarint(length + 1)) if compact else _array(code, 1).pack
 
 

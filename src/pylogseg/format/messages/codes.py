@@ -1,4 +1,4 @@
-"""Error codes of Kafka's protocol, those that are answered here."""
+"""Error codes of Kafka's protocol that the servers and clients here use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of Kafka Connect's three topics: what their keys say. The names of the topics are settings."""
+"""Keys of records in Kafka Connect's three topics. The names of the topics are settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of control records: markers that end transactions, and what KRaft writes about itself."""
+"""Values of control records: markers that end transactions, and KRaft's control records."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def decode_control(key: Any, value: Any, path: str = "<control record>", positio
 
 
 def encode_control(kind: ControlKind, fields: dict[str, Any]) -> tuple[bytes, bytes]:
-    """Make key and value of a control record from the fields of `decode_control`; those not given have their defaults.
+    """Make key and value of a control record from the fields of `decode_control`, or from their defaults.
 
     Raises RequestError for a field that there is not, and for one that does not fit its type.
     """

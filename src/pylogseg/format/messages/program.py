@@ -253,7 +253,7 @@ class Heads(NamedTuple):
 def heads(
     place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...], *, framed: bool
 ) -> Heads:
-    """Return what stands in front of messages: two bytes, or if they are framed three varints."""
+    """Return the two bytes, or if messages are framed the three varints, in front of each message."""
     count = len(size)
     numbers = Heads(np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.uint8))
     _messages.heads(place, size, sources, framed, *numbers)
