@@ -174,7 +174,7 @@ class MetadataCopy:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that count: none of those below a snapshot that is above the log."""
+        """The segments that count; none if a newer snapshot than the log's end replaces them."""
         return tuple(self.partition.segments) if self.partition is not None and self.active_path else ()
 
     @property

@@ -176,7 +176,7 @@ def _read_cleaned(disk: Disk, notes: list[str] | None) -> dict[tuple[str, int], 
 
 
 def _list_compacted(disk: Disk, notes: list[str] | None) -> set[str]:
-    """Return the topics that all brokers compact, and those compacted by the cluster's metadata."""
+    """Return the internal topics that every broker compacts, and topics that the cluster's metadata compacts."""
     clusters, unread = clusters_of(disk)
     if notes is not None:
         notes += [*unread, *fallbacks_of(clusters)]

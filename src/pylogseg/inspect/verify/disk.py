@@ -65,7 +65,7 @@ class VerifySummary(Outcome):
 
     @property
     def exit_code(self) -> int:
-        """That of `verify_disk`; see `exit_code_of`."""
+        """Exit code of `verify_disk`; see `exit_code_of`."""
         return exit_code_of(self.damaged, self.unread, self.unknown)
 
     @property
@@ -189,7 +189,7 @@ def findings_of(
     summary: VerifySummary,
     choice: PartitionChoice = ALL,
 ) -> Iterator[Finding]:
-    """Yield the findings in the reports of segments, and those about partitions, log directories and tiers.
+    """Yield the findings in the reports of segments, then findings about partitions, log directories and tiers.
 
     The reports come from `segments_of`, in its order, and are consumed one at a time. `choice` selected the
     chosen partitions: missing ones are reported only if it selects them.

@@ -14,7 +14,7 @@ from pylogseg.walker.gaps import Gap, GapKind, kind_of
 
 
 class Level(enum.IntEnum):
-    """The amount of checking; each level includes those before it."""
+    """The amount of checking; each level includes the levels before it."""
 
     HEADERS = 0
     """Batch headers: lengths, magic, offsets in order and inside the segment."""

@@ -99,7 +99,7 @@ class OffsetIndexCheck:
         return None if index is None else cls(index, findings)
 
     def window(self, rows: BatchTable, trusted: BatchTable | None = None) -> None:
-        """Check the entries inside some batches; `trusted` are those without a wrong base offset."""
+        """Check the entries inside some batches; `trusted` are the batches whose base offset is right."""
         trusted = rows if trusted is None else trusted
         self._end = int(rows.position[-1] + rows.size[-1])
         stop = int(np.searchsorted(self._positions, self._end))

@@ -29,7 +29,7 @@ class RecordsCheck:
         self._last_offset = self._greatest = -1
 
     def __call__(self, columns: RecordColumns, continues: bool = False, ends: bool = True) -> Iterator[RecordFinding]:
-        """Yield the findings for a slice; the flags are those of `format.records.Slice`."""
+        """Yield the findings for a slice; see `format.records.Slice` for the flags."""
         if not len(columns):
             return
         # Columns by batch, not by record: there are many fewer of them.
@@ -123,7 +123,7 @@ _KIND = "control"
 
 
 def controls(columns: RecordColumns, starts: npt.NDArray[np.intp]) -> Iterator[tuple[str, int, str, bool]]:
-    """Yield a finding for each control batch whose first record, of those at `starts`, is no control record.
+    """Yield a finding for each control batch whose first record (at one of `starts`) is no control record.
 
     With a producer it has to be a marker: a broker that recovers the log ends at another one. Without a producer it is
     one of the records of a Raft log.
