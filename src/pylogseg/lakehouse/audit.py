@@ -94,7 +94,7 @@ def audit(
     max_ranges: int = 1000,
     **how: Unpack[AuditKeywords],
 ) -> Audit:
-    """Compare a table that was fed from Kafka with the log: what is missing, double or changed, and why.
+    """Compare a table that was fed from Kafka with its log: missing, double and changed records, with the reason.
 
     The table is read once, in the state that it has when the call begins; its offsets and the hashes of keys and values
     are kept in temporary files (16 bytes a row, where ``TMPDIR`` says), so memory does not grow with the table. With an

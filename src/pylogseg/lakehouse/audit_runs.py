@@ -100,7 +100,7 @@ class Spilling:
         return PieceRows(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
 
     def _sort_rows(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, OffsetArray, list[Hashes], int]:
-        """Rows by topic, partition and offset; those without an offset are counted."""
+        """Return rows sorted by topic, partition and offset, and the number of rows without an offset."""
         count = batch.rows
         offset, has_offset = numbers_of(batch.columns.get("offset"), count, np.int64)
         partition, has_partition = numbers_of(batch.columns.get("partition", NONE), count, np.int32)

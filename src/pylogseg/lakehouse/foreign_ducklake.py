@@ -63,7 +63,7 @@ class _Catalog:
         return ForeignTable(name, "ducklake", schema, tuple(files), tuple(self.findings), version, ledger)
 
     def _data_files(self, number: int, places: list[Any]) -> list[DataFile]:
-        """Return the files of a table; its place and that of its schema are whole paths, or relative ones."""
+        """Return the files of a table. Its path, and its schema's path, are whole or relative ones."""
         folder = self._data_path()
         for path, is_relative in (places[:2], places[2:]):
             folder = os.path.join(folder, path) if is_relative else path

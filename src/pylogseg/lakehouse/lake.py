@@ -113,7 +113,7 @@ class LakeQuestion(LimitKeywords, DecodingKeywords, total=False):
 
 
 class LakeKeywords(WorkKeywords, LakeQuestion, total=False):
-    """Keywords of `lake`: fields of `LakeOptions`, and those that other functions have, too."""
+    """Keywords of `lake`: fields of `LakeOptions`, and keywords that it shares with other functions."""
 
     to_end: bool
     force: bool

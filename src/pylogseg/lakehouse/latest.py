@@ -88,7 +88,7 @@ def rewrite_task(work: tuple[str, str], advance: Advance, how: FileOptions, keys
 
 
 def _identities(rows: pa.Table) -> Any:
-    """Partition and key as one value: digits end at the colon, whatever follows."""
+    """Partition and key as one value: a colon ends the partition's digits, so no two pairs are equal."""
     partition = rows.column("partition").cast(pa.string()).cast(pa.binary())
     key = rows.column("key").cast(pa.binary())
     joined = pc.binary_join_element_wise(partition, key, pa.scalar(b":", pa.binary()))

@@ -155,7 +155,7 @@ def date_of(day: int) -> datetime.date | None:
 
 
 def in_calendar(batch: pa.RecordBatch, gaps: list[Gap]) -> pa.RecordBatch:
-    """Return rows whose timestamps are null outside of the years 1 to 9999; `gaps` get those."""
+    """Return rows with null for timestamps outside of the years 1 to 9999; add a gap for these rows to `gaps`."""
     number = batch.schema.get_field_index("timestamp")
     times = batch.column(number).cast(pa.int64())
     unfit = pc.fill_null(

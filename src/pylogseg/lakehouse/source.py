@@ -86,7 +86,7 @@ class SourceTopic:
         return [*self.doubts_of_cluster(ledger), *self.doubts_of_lineage(ledger)]
 
     def doubts_of_cluster(self, ledger: Ledger | None) -> list[str]:
-        """Return why nobody can say the cluster of the logs, or compare it with that of a table."""
+        """Return reasons why the logs' cluster is unknown, or cannot be compared with the table's cluster."""
         above = self.log_dirs
         doubts = [why for folder, files in above.items() if (why := self.once.unknown_cluster(files, folder))]
         if doubts or not above or self.cluster_id is not None or ledger is None or ledger.cluster_id is None:
