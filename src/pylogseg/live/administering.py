@@ -109,7 +109,7 @@ def _is_same(one: str | None, other: str) -> bool:
 
 
 def commit_group_offsets(cluster: Cluster, group: str, offsets: Mapping[_Place, CommittedOffset]) -> dict[_Place, int]:
-    """Commit offsets of a group that has no members; return the codes of those that were refused."""
+    """Commit offsets of a group that has no members; return the error codes of refused partitions."""
     topics = _by_topic(
         (topic, {"partitionIndex": number, "committedOffset": wanted.offset, "committedMetadata": wanted.metadata})
         for (topic, number), wanted in offsets.items()
@@ -128,7 +128,7 @@ def commit_group_offsets(cluster: Cluster, group: str, offsets: Mapping[_Place, 
 
 
 def read_group_offsets(cluster: Cluster, group: str, places: Iterable[_Place]) -> dict[_Place, CommittedOffset]:
-    """Return the offsets that a group has committed for partitions, of those that have one."""
+    """Return the offsets that a group has committed; partitions without one are left out."""
     topics = _by_topic(places)
     asked = [{"name": name, "partitionIndexes": numbers} for name, numbers in topics.items()]
 
@@ -148,7 +148,7 @@ def read_group_offsets(cluster: Cluster, group: str, places: Iterable[_Place]) -
 
 
 def delete_group_offsets(cluster: Cluster, group: str, places: Iterable[_Place]) -> None:
-    """Delete what a group has committed for partitions."""
+    """Delete the committed offsets of a group for partitions."""
     topics = _by_topic((topic, {"partitionIndex": number}) for topic, number in places)
     asked = [{"name": name, "partitions": rows} for name, rows in topics.items()]
 

@@ -144,7 +144,7 @@ class Cluster:
         idle.keep((self.settings, node), link)
 
     def again(self, path: str, operation: str, attempt: Callable[[], _T]) -> _T:
-        """Return what an attempt returns; it is made again while its error may end by itself.
+        """Return the result of an attempt; repeat it while its error may end by itself.
 
         Leaders move within seconds; after `PATIENCE_S` the error is a StorageError about the path.
         """
@@ -163,7 +163,7 @@ class Cluster:
             pause = min(2 * pause, _LAST_PAUSE_S)
 
     def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicState]:
-        """Return topics by name, by default all that this client may see; those that are not there are left out."""
+        """Return topics by name, by default all that this client may see; topics that do not exist are left out."""
         asked = None if names is None else [{"name": name, "topicId": bytes(16)} for name in names]
 
         def attempt() -> dict[str, TopicState]:

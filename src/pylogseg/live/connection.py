@@ -76,7 +76,7 @@ class BrokerConnection:
         return chosen
 
     def send(self, key: int, version: int, values: dict[str, Any]) -> None:
-        """Send a request; its answer comes after those of the requests before it."""
+        """Send a request; answers come in the order of the requests."""
         if time.monotonic() > self._login_until and not self._sent and key not in (HANDSHAKE, AUTHENTICATE):
             self._login()
         self._correlation += 1

@@ -17,7 +17,7 @@ _TOPICS = 200
 
 
 def describe_topics(cluster: Cluster, topics: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield what the cluster answers for each topic: a row with the settings that count for it, or with an error."""
+    """Yield the cluster's answer for each topic: a row with its effective settings, or with an error."""
     for first in range(0, len(topics), _TOPICS):
         asked = [
             {"resourceType": _TOPIC, "resourceName": name, "configurationKeys": None}

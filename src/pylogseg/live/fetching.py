@@ -1,4 +1,4 @@
-"""The batches of a partition as a file that is read forward: its bytes are those of the leader's segments.
+"""The batches of a partition as a file for reading forward, with the bytes of the leader's segments.
 
 Position 0 is the first batch of the first answer. Each answer is a piece of memory of its own, which lives as long as
 somebody looks at it. From the second answer on, the next one is on its way while a piece is read.
@@ -112,7 +112,7 @@ class FetchedView:
         raise StorageError(self.path, "read", reason)
 
     def drop(self, start: int, end: int) -> None:
-        """Do nothing: what nobody looks at is freed by itself."""
+        """Do nothing: fetched bytes are freed as soon as nothing refers to them."""
 
     def close(self) -> None:
         """Give the connection back, or close it if an answer is on its way."""
@@ -196,7 +196,7 @@ class FetchedView:
         return self._leader.node if self._follower < 0 else self._follower
 
     def _check_truncation(self, leader: Leadership) -> None:
-        """Raise StorageError if a new leader does not have what was read: it was elected without being in sync."""
+        """Raise StorageError if a new leader, elected without being in sync, lacks records that were read already."""
         end = self._cluster.epoch_end(self._topic, self._number, leader, self._last_epoch)
         if end is not None and end < self._next:
             reason = (

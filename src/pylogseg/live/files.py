@@ -150,7 +150,7 @@ class LiveFiles:
         return path
 
     def glob(self, pattern: str) -> list[str]:
-        """Return the partitions of a topic, a partition, or those that match a pattern."""
+        """Return the partitions of a topic, a partition, or partitions and topics that match a pattern."""
         if pattern.rstrip("/") == self.url or pattern.endswith(FileKind.LOG.value):
             return [pattern.rstrip("/")]
         name = pattern.removeprefix(f"{self.url}/").strip("/")

@@ -1,4 +1,4 @@
-"""Connections that nobody uses now: kept for a while for whoever asks the same node next, then closed.
+"""Idle connections: kept for a while for the next request to the same node, then closed.
 
 One thread of the process closes them; it ends when none is left.
 """

@@ -22,7 +22,7 @@ class LoginError(Exception):
 
 
 def tokens(settings: ClientSettings) -> Generator[bytes, bytes]:
-    """Yield what a client sends; it is sent the server's answers."""
+    """Yield the client's tokens; the caller sends the server's answers into the generator."""
     if settings.mechanism == "PLAIN":
         yield b"\0".join((b"", settings.user.encode(), settings.password.encode()))
     elif settings.is_by_token:

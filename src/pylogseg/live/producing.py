@@ -92,7 +92,7 @@ class PartitionProducer:
         self._transaction_ms = _LONG_MS
 
     def close(self) -> None:
-        """Close the connections; what was sent and not answered may be in the log or not."""
+        """Close the connections; batches that were sent and not acknowledged may be in the log or not."""
         self._disconnect()
         self._leave_coordinators()
 
@@ -405,7 +405,7 @@ class PartitionProducer:
             time.sleep(answer["throttleTimeMs"] / 1000)
 
     def _send_again(self) -> None:
-        """Send all that has no answer again, to whoever leads now, in order and with the same sequences."""
+        """Send all unacknowledged batches again, to the current leader, in order and with the same sequences."""
 
         def attempt() -> None:
             self._disconnect()
