@@ -7,10 +7,10 @@ producer or transaction that begins or ends) is checked by the kernel too, and w
 
 The slow path (`log.append_validation`) gets the batches that the kernel does not accept:
 
-- it is invalid: the sender needs to know which record breaks which rule;
-- it is to be stored with another codec or in another format, so it has to be rewritten;
-- it is not exactly one batch of magic 2: legacy messages, several batches at once, a cut-off batch at the end;
-- it is compressed with inner offsets that do not count up from 0, as only old clients do.
+- invalid batches: this path finds the record and the rule that it breaks, for the sender;
+- batches to be stored with another codec or in another format, so to be rewritten;
+- anything but one batch of magic 2: legacy messages, several batches at once, a cut-off batch at the end;
+- compressed batches with inner offsets that do not count up from 0, as only old clients send.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Appender:
             self._flusher.flush(end)
 
     def _write(self, prepared: Prepared, origin: Origin, transaction_version: int, now_ms: int) -> Appended:
-        """Steps c to i of an append, in Kafka's order: what a refusal leaves behind depends on it."""
+        """Run steps c to i of an append in Kafka's order, since a refusal keeps the effects of the steps before it."""
         self._run_of = None
         state = self.state
         start = state.offsets.log_start
@@ -276,7 +276,7 @@ class Appender:
     def _segment_for(
         self, prepared: Prepared, size: int, origin: Origin, transaction_version: int, now_ms: int
     ) -> LogSegment:
-        """Return the segment for some batches, a new one if needed; refuse what it cannot hold before a roll."""
+        """Return the segment for some batches, a new one if needed; refuse batches that cannot fit before a roll."""
         segment, end = self.state.active, self.state.offsets.end.offset
         if not segment.should_roll(self.state.config, size, prepared.max_timestamp, prepared.last_offset, now_ms):
             self._check_reach(prepared, segment.base_offset)

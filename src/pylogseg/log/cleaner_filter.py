@@ -33,7 +33,7 @@ class LastRecord(NamedTuple):
 
 @dataclass
 class CleanerStats:
-    """Counts of what a cleaning read and wrote."""
+    """Counts of the bytes and messages that a cleaning read and wrote."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -112,7 +112,7 @@ def _refuse(damage: list[BatchDamage], batches: BatchTable, path: str) -> None:
 
 
 def kinds_by_row(batches: BatchTable, view: Any, start: int, path: str) -> dict[int, ControlKind]:
-    """Return the kinds of control batches by row; those without records are left out."""
+    """Return the kinds of control batches by row; batches without records are left out."""
     rows = np.flatnonzero(batches.is_control & (batches.magic == 2) & (batches.count != 0))
     if not len(rows):
         return {}
@@ -143,7 +143,7 @@ def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txn
 
 
 def filter_window(window: Window, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
-    """Decide about every batch of a window and every record of those that are not dropped whole.
+    """Decide about every batch of a window, and every record of batches that do not go whole.
 
     Raises CorruptionError if a batch cannot be decoded, UncleanableError if an empty batch would be needed in magic 0
     or 1, which have none.
@@ -167,7 +167,7 @@ def filter_window(window: Window, path: str, txns: CleanedTxns, rule: Retention,
 def filter_plain(
     reader: PlainReader, segment: LogSegment, rule: Retention, stats: CleanerStats
 ) -> Callable[[int], tuple[int, PlainBatches]]:
-    """Return what decides about the plain batches from a position of a segment on, as `filter_window` does."""
+    """Return a function that filters the plain batches from a position of a segment on, as `filter_window` does."""
     producers, last_offsets = last_batches({number: last.data_offset for number, last in rule.last_records.items()})
     how = (*rule.offsets.for_lookups, rule.now_ms, rule.new_horizon_ms, rule.round_end, producers, last_offsets)
 
@@ -184,7 +184,7 @@ def filter_plain(
 
 
 class _Part(NamedTuple):
-    """Consecutive batches of a window, and what their headers decide."""
+    """Consecutive batches of a window, with the decisions that need only their headers."""
 
     window: Window
     ended: Mask  #: Aborted data, and markers without data.
@@ -193,7 +193,7 @@ class _Part(NamedTuple):
 
 
 def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention, stats: CleanerStats) -> Filtered:
-    """Filter batches, given the records of those that are not dropped whole."""
+    """Filter batches; `columns` has the records of batches that do not go whole."""
     batches = part.window.batches
     read = np.flatnonzero(~part.discard | part.kept_empty)
     keep = _kept_records(columns, read, part, rule, stats)
@@ -257,7 +257,7 @@ def _kept_records(
 
 
 def _new_rows(batches: BatchTable, count: npt.NDArray[np.intp], new_horizon: Mask, rule: Retention) -> npt.NDArray[Any]:
-    """Return the headers of rewritten batches; those of magic 0 and 1 become magic 2."""
+    """Return the headers of rewritten batches; magic 0 and 1 become magic 2."""
     rows = np.array(batches.rows)
     legacy = rows["magic"] < 2
     old_horizon = (rows["attributes"] & DELETE_HORIZON != 0) & ~legacy & (count > 0)

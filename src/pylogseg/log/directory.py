@@ -188,7 +188,7 @@ class LogDirectory:
             self._drop({key for offsets in (*self._tables, self._cleaned) for key in offsets if key not in here})
 
     def _drop(self, keys: Set[TopicPartition]) -> None:
-        """Take partitions out of the checkpoints, and write those that change."""
+        """Take partitions out of the checkpoints, and write the checkpoints that change."""
         for offsets in self._tables:
             for key in keys:
                 offsets.pop(key, None)
@@ -200,7 +200,7 @@ class LogDirectory:
     # ---- checkpoints ----
 
     def checkpoint(self, *kinds: FileKind) -> None:
-        """Write the offset checkpoints that changed: all three, or those named; on a StorageError the old one stays."""
+        """Write changed offset checkpoints, all three kinds by default; on a StorageError the old file stays."""
         with self._mutex:
             for name in self._logs:
                 self._note(name)
@@ -256,7 +256,7 @@ class LogDirectory:
                     raise
 
     def offsets_of(self, name: str) -> dict[FileKind, int]:
-        """Return what the checkpoints on the disk say of a partition, as far as they could be read."""
+        """Return the offsets of a partition in the checkpoints on the disk; unreadable ones have none."""
         key = _key_of(name)
         with self._mutex:
             every = {**self._written, FileKind.CLEANER_OFFSETS: self._cleaned}

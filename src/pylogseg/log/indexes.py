@@ -238,7 +238,7 @@ class MutableOffsetIndex(_GrowingIndex, OffsetIndex):
             raise RequestError(f"{self.path}: offset {offset} is too far from the base offset {self.base_offset}")
 
     def extend(self, entries: bytes, last_offset: int) -> None:
-        """Add encoded entries, for which there is room; `last_offset` is that of the last one."""
+        """Add encoded entries, for which there is room; the last one has the offset `last_offset`."""
         self._extend(entries)
         self.last_offset = last_offset
 

@@ -72,7 +72,7 @@ class Log:
         producer_expiration_ms: int = 86_400_000,
         hooks: LoadHooks | None = None,
     ) -> Log:
-        """Open a log, new or existing, and recover what needs it; the folder is created if it is missing.
+        """Open a log, new or existing, and recover it where needed; create the folder if it is missing.
 
         `topic_id` is written to `partition.metadata` where there is none. Raises StorageError or CorruptionError if the
         folder cannot be read, or a required file is malformed.
@@ -337,7 +337,7 @@ class Log:
         self._run_cut(lambda: truncate_fully(self.state, offset, start))
 
     def _run_cut(self, work: Callable[[], _Result]) -> _Result:
-        """Truncate: what was read before is not appended after it, as `LogState.cuts` tells."""
+        """Truncate and count it in `LogState.cuts`: a batch read before the cut cannot be appended after it."""
         state = self.state
         with state.undisturbed(), state.lock:
             state.cuts += 1

@@ -94,7 +94,7 @@ class OffsetMap:
         return self._table.view(np.uint64).reshape(-1, SLOT_BYTES // 8)
 
     def put(self, records: RecordColumns, start_offset: int) -> int:
-        """Note the keys of records, in order, but for those below an offset and those without a key.
+        """Note the keys of records, in order; skip records below an offset, and records without a key.
 
         Returns the index of the first record that did not fit, or the number of records.
         """

@@ -40,7 +40,7 @@ class LogOffsets:
 
     @property
     def last_stable(self) -> int:
-        """The last stable offset: a read_committed reader sees what lies below."""
+        """The last stable offset: a read_committed reader sees only records below it."""
         unstable = self.first_unstable
         if unstable is not None and unstable.offset < self.high_watermark.offset:
             return unstable.offset

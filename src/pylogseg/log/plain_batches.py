@@ -89,7 +89,7 @@ def steps(
     crc: bool,
     scratch: Scratch,
 ) -> Iterator[_T | Window]:
-    """Yield what `plain` makes of batches from a position on, and the windows between.
+    """Yield the results of `plain` for batches from a position on, and windows of batches that it cannot take.
 
     It returns how many bytes it has done, and what it made of them. A window is valid until the next step. Raises as
     `whole_windows` does.

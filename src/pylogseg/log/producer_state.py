@@ -118,7 +118,7 @@ class ProducerState:
         return None
 
     def add_batch(self, producer_epoch: int, batch: CachedBatch) -> None:
-        """Remember a batch; forget those of another epoch."""
+        """Remember a batch; forget batches of another epoch."""
         self.set_epoch(producer_epoch)
         self._remember(batch)
         self.last_timestamp = batch.timestamp

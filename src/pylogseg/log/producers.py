@@ -27,7 +27,7 @@ from pylogseg.log.transaction_markers import marker_of
 
 
 def _in_order(appends: dict[int, ProducerAppend]) -> list[ProducerAppend]:
-    """Return what batches did to their producers, as Kafka lists it: a snapshot on disk keeps the order.
+    """Return producers' appends in the order in which Kafka lists them: a snapshot on disk keeps the order.
 
     Kafka collects them by ``HashMap.computeIfAbsent``, which puts a new key at the head of its bucket.
     """
@@ -138,7 +138,7 @@ class Producers:
             self._open[txn.first_offset] = txn
 
     def in_order(self, producer_id: int) -> tuple[int, int, int, bool] | None:
-        """Return what its next batch has to match to be in order: id, epoch, last sequence, open transaction."""
+        """Return id, epoch, last sequence and open transaction: the next batch of the producer has to match these."""
         state = self.active.get(producer_id)
         if state is None or not state.batches:
             return None
@@ -198,7 +198,7 @@ class Producers:
             self.complete(done)
 
     def replay_one(self, batch: Batch, buffer: Any, file_position: int = 0) -> tuple[CompletedTxn, int] | None:
-        """Replay one batch as the recovery of a segment does; `file_position` is that of the buffer's first byte.
+        """Replay one batch as the recovery of a segment does; the buffer begins at `file_position` of its file.
 
         Returns a transaction that ends, and its last stable offset for the transaction index.
         """
@@ -261,7 +261,7 @@ class Producers:
         return path
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the last good snapshot inside a range of the log; remove those outside.
+        """Go back to the last good snapshot inside a range of the log; remove snapshots outside of it.
 
         If the state ends at the end of the range, it stays as it is.
         """
@@ -275,7 +275,7 @@ class Producers:
         self.load(entries, log_start_offset if at is None else at, now_ms)
 
     def load(self, entries: Iterable[ProducerEntry], offset: int, now_ms: int = 0) -> None:
-        """Begin with the entries of the snapshot at an offset, but for those that were idle for too long."""
+        """Begin with the entries of the snapshot at an offset, without producers that were idle for too long."""
         self._clear()
         for entry in entries:
             state = state_of_producer(entry)

@@ -233,7 +233,7 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
 
 
 def _first_in(view: memoryview, timestamp: int, log_start_offset: int, path: str, position: int) -> FoundOffset | None:
-    """Find it in bytes that begin with a batch, at a position of a file; what is behind it may be damaged."""
+    """Find the record in bytes that begin with a batch, at a position of a file; they may end in damage."""
     start, size = 0, len(view)
     while start < size:
         place = _lookup.first_at_time(view, start, size, timestamp, log_start_offset)

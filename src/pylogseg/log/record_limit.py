@@ -21,7 +21,7 @@ NO_LIMIT_BYTES = 2**31 - 9
 def describe_oversized(
     batches: BatchTable, buffer: Any, file_position: int, most_bytes: int, limit_bytes: int | None = None
 ) -> str | None:
-    """Return what to say of the first record above the limit; None if there is none. Batches have to be readable.
+    """Describe the first record above the limit; None if there is none. Batches have to be readable.
 
     `buffer` has the bytes of the file from `file_position` on; a batch that becomes more than `limit_bytes` is left to
     whoever decodes it.

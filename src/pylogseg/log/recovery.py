@@ -178,7 +178,7 @@ class Loader:
     # ---- unfinished operations ----
 
     def _remove_temporary_files(self) -> list[str]:
-        """Pass 1: remove what was being deleted or written; return the complete `.swap` files."""
+        """Pass 1: remove files of unfinished deletions and writes; return the complete `.swap` files."""
         swaps, cleaned = [], []
         for name in self._files():
             if name.endswith(DELETED) and not name.endswith(".checkpoint.deleted"):
@@ -267,7 +267,7 @@ class Loader:
                 self._segments.add(segment)
 
     def _recover_early(self, segment: LogSegment, why: str) -> None:
-        """Recover a segment although those before it are not checked yet and may hold torn batches."""
+        """Recover a segment although earlier segments are not checked yet, and may hold torn batches."""
         try:
             self._recover(segment, why)
         except (RequestError, CorruptionError) as error:
@@ -362,7 +362,7 @@ class Loader:
     # ---- recovery ----
 
     def _recover_log(self) -> tuple[int, int]:
-        """Pass 4: recover what may not have reached the disk; return log end offset and recovery point."""
+        """Pass 4: recover segments that may not have reached the disk; return log end offset and recovery point."""
         if not self._clean:
             self._recover_unflushed()
         end = self._end_unless_before_start()

@@ -1,4 +1,4 @@
-"""Copies of what recovery is about to cut off or remove, in a separate folder.
+"""Copies of bytes and files that recovery is about to remove, in a separate folder.
 
 Kafka throws these bytes away. A copy is on the disk, and its name too, before the original is touched.
 
@@ -62,7 +62,7 @@ class FolderKeeper:
         self._taken: set[str] = set()
 
     def keep(self, action: Action, file: Readable) -> str | None:
-        """Copy what an action removes."""
+        """Copy the bytes or the file that an action removes."""
         folder, name = self._storage.split(file.path)
         start, end = action.position or 0, file.size if action.end_position is None else action.end_position
         target_folder = self._storage.join(self.root, self._storage.split(folder)[1])

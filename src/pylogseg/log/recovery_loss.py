@@ -20,7 +20,7 @@ class Loss(NamedTuple):
 
 
 def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) -> Loss:
-    """Describe what lies after the last batch that can stay; `first_offset` is the one after that batch.
+    """Describe the bytes from `position` on, where the batches that can stay end; `first_offset` follows these.
 
     `is_last`: no segment follows, so a torn end is normal after a crash.
     """

@@ -1,4 +1,4 @@
-"""The report of a load: what it found and did in a log's folder."""
+"""The report of a load: its actions and losses in a log's folder."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Action:
 )
 @dataclass
 class LoadReport:
-    """Report of what a load found and did.
+    """Report of the actions and losses of a load.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class LoadReport:
         _tell(action)
 
     def compare_end(self, path: str, log_end: int, recovery_point: int, high_watermark: int) -> None:
-        """Name what is lost if the log had been flushed, or replicated, up to a higher offset than its end now.
+        """Note a loss if the log had been flushed, or replicated, up to a higher offset than its end now.
 
         A cut becomes a loss; without any, the log at `path` was short before.
         """
@@ -231,7 +231,7 @@ class LoadReport:
 
     @property
     def kept(self) -> list[str]:
-        """Paths of the copies of what was removed."""
+        """Paths of the copies of removed bytes and files."""
         return [action.kept for action in self.actions if action.kept]
 
 

@@ -342,7 +342,7 @@ class LogSegment:
         return cut
 
     def begin_index(self) -> Run:
-        """Return what `index` needs to make the entries of empty indexes."""
+        """Return the state with which `index` makes the entries of empty indexes."""
         run = Run()
         self._set_indexes(run)
         return run

@@ -143,7 +143,7 @@ class SegmentWriter:
         return int(rows.last_offset[0]) - _REACH // 2 if is_wrapper else int(rows.base_offset[0])
 
     def _fitting(self, rows: BatchTable, most_bytes: int) -> int:
-        """Return how many batches fit into the last segment; an empty one takes the first whatever its size."""
+        """Return how many batches fit into the last segment; an empty one takes the first batch at any size."""
         target = self.segments[-1]
         index, times = target.offset_index, target.time_index
         entries = min(index.slot_count - index.count, times.slot_count - 1 - times.count)
