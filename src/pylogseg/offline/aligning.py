@@ -32,7 +32,7 @@ _NONE = np.empty(0, np.int64)
 
 
 class Stream:
-    """The records of one side that were read and not passed yet; `read` gives those from an offset on."""
+    """The records of one side that were read and not passed yet; `read` yields records from an offset on."""
 
     def __init__(self, read: Callable[[int], Iterator[HashRows]], first_offset: int) -> None:
         self.rows = np.empty(0, ROW)

@@ -38,14 +38,14 @@ class LogFolder(NamedTuple):
 
 
 def transactional_producers(folder: str, *, crc: bool = True) -> list[ProducerRow]:
-    """Return the producers of a log that have or had a transaction, those with the oldest open one first."""
+    """Return the producers of a log that have or had a transaction, first the one with the oldest open one."""
     for log in logs_of(open_dir(folder)):
         return producers_with_transactions(log, crc=crc)
     return []
 
 
 def producers_with_transactions(log: LogFiles, *, crc: bool = True) -> list[ProducerRow]:
-    """Return what `transactional_producers` does of a log that is open."""
+    """Do the work of `transactional_producers` for an open log."""
     rows = producers_of(log, log.log_end_offset, leave_out, crc=crc).values()
     kept = [row for row in rows if row.first_txn_offset >= 0 or row.coordinator_epoch >= 0]
     for row in kept:

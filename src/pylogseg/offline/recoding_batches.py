@@ -25,7 +25,7 @@ _RECORD_BYTES = 8
 
 @dataclass(frozen=True)
 class Merging:
-    """Options for merging adjacent batches: of those without a producer, and so without a transaction."""
+    """Options for merging adjacent batches; only batches without a producer, so without a transaction, merge."""
 
     most_bytes: int  #: Of records, uncompressed, that a merged batch holds at most.
     below: int  #: Only batches that end below this offset: the high watermark.
@@ -33,7 +33,7 @@ class Merging:
 
 @dataclass(frozen=True)
 class Recoding:
-    """Rewrites batches; counts batches. Control batches and those without records stay as they are."""
+    """Rewrites batches, and counts batches. Control batches and batches without records stay as they are."""
 
     codec: int | None = None  #: Of all batches; each keeps its own if None.
     to_magic_2: bool = False  #: True if batches of magic 0 and 1 become magic 2.

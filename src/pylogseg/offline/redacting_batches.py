@@ -201,7 +201,7 @@ class Redaction:
         return hit, hit & (left == 0) & ((rows.magic < 2) | ~needed)
 
     def _split(self, columns: RecordColumns, rows: BatchTable) -> tuple[Mask, Mask]:
-        """Return masks of the records to delete and of those to blank."""
+        """Return two masks: records to delete, and records to blank."""
         mask = _answers(self.predicate, columns)
         none = np.zeros(len(columns), np.bool_)
         if self.blank is not None:

@@ -103,7 +103,7 @@ class _Reindexing:
         self._scratch = OverlayStorage(part.storage)
 
     def run(self) -> None:
-        """Make the files, compare them, and write those that differ."""
+        """Make the files, compare them, and write the files that differ."""
         result = self._part.result
         self._part.makes_epochs = self._is_named and FileKind.LEADER_EPOCHS in self._asked
         self._remove_leftovers()

@@ -71,8 +71,8 @@ def retain(
     Raises
     ------
     RequestError
-        If nothing may be done: no rule is given, and no topic's settings are known. Where this is so of some topics,
-        these are skipped, with ``not_done``: Kafka's defaults would delete what is older than a week.
+        If nothing may be done: there is no rule, and no topic has settings. If only some topics have none, these are
+        skipped, with ``not_done``: Kafka's defaults would delete all records older than a week.
     """
     shared = Options.of(options)
     for name, value in {"ms": ms, "max_bytes": max_bytes, "before_offset": before_offset}.items():

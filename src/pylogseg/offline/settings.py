@@ -134,7 +134,7 @@ class Settings:
         if self._folder:
             return f"topic {topic} is not in the metadata, {self._folder}"
         hint = f"; {self._beside} is of the same cluster" if self._beside else ""
-        return f"the settings of topic {topic} are not known: {self._place.parent} has no {FOLDER}{hint}"
+        return f"the settings of topic {topic} are unknown: {self._place.parent} has no {FOLDER}{hint}"
 
     @cached_property
     def _beside(self) -> str | None:

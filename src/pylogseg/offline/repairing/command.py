@@ -210,7 +210,7 @@ class _Repairer:
             part.storage.remove(path)
 
     def repair(self) -> None:
-        """Look through all segments and cut out gaps, all of them or those that a recovery does not see.
+        """Look through all segments and cut out gaps: all of them, or only gaps that a recovery does not see.
 
         Unless good batches after damage are to stay, the recovery that comes next cuts at the first other gap.
         """

@@ -296,7 +296,7 @@ def _check_places(look: QuorumLook, wanted: RescueRequest, places: Sequence[str]
 
 
 def _add_voters(plan: RescuePlan, voters: Sequence[Voter]) -> None:
-    """Add the batch that makes these the voters; its time is that of the log, not of the clock."""
+    """Add the batch that makes these nodes the voters; its time is a time of the log, not of the clock."""
     if not plan.best.kraft_version:
         return
     rows = [

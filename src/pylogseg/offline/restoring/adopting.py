@@ -296,7 +296,7 @@ def _clear(buffer: npt.NDArray[Any], places: _Places, count: int, byte: int) -> 
 
 
 def _topic_ids(buffer: npt.NDArray[np.uint8], values: _Places, ends: _Places) -> _Places:
-    """Return the places of the topic ids in values of version 4; those without one are left out."""
+    """Return the places of the topic ids in values of version 4; values without one are left out."""
     first = buffer[values + _METADATA_AT].astype(np.int64)
     second = buffer[np.minimum(values + _METADATA_AT + 1, ends - 1)].astype(np.int64)
     is_long = first >= 0x80  # an unsigned varint of two bytes, of the length and 1; metadata is below 4 KiB in Kafka

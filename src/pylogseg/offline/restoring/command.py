@@ -71,7 +71,7 @@ class ArrivalKeywords(TypedDict, total=False):
 
 
 class RestoreKeywords(WorkKeywords, ArrivalKeywords, TierKeywords, TableKeywords, total=False):
-    """Keywords of `restore` for some sources, and those that other functions have, too."""
+    """Keywords of `restore` for some sources, and keywords that it shares with other functions."""
 
 
 def restore(

@@ -58,7 +58,7 @@ class RestoreSource:
         raise NotImplementedError
 
     def contents(self, names: Iterable[str], arrivals: Arrivals) -> dict[str, Content]:
-        """Return what the logs will have; every batch is read."""
+        """Return the contents that the restored logs will have; every batch is read."""
         raise NotImplementedError
 
     def write(self, order: RestoreOrder) -> list[WrittenPart]:

@@ -335,7 +335,7 @@ class FromTier(RestoreSource):
 
 
 class _Beside:
-    """Checks that the indexes of a segment are those of its batches."""
+    """Checks the indexes of a segment against its batches."""
 
     def __init__(self, segment: Segment) -> None:
         self._report = SegmentReport(
