@@ -78,7 +78,7 @@ class Ownership:
             self._directory.checkpoint(FileKind.LOG_STARTS)
 
     def _handle_cut(self) -> None:
-        """Lower the checkpoints: what is appended next is neither flushed nor compacted yet."""
+        """Lower the checkpoints: records appended from now on are neither flushed nor compacted yet."""
         if self._directory is not None:
             self._directory.lower_checkpoints(self._name)
             self._directory.note_cleaned(self._name, self.log.log_end_offset, lower_only=True)

@@ -119,7 +119,7 @@ class BrokerSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], **changes: Any) -> BrokerSettings:
-        """Create settings from a broker's properties; skip those that do not concern logs.
+        """Create settings from a broker's properties; skip properties that do not concern logs.
 
         Parameters
         ----------
