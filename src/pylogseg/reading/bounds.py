@@ -266,7 +266,7 @@ def _join_ranges(parts: Sequence[Range], target_bytes: int) -> Iterator[Range]:
 
 
 class ArrowFilter:
-    """The filter of a reader: an expression of Arrow, on the columns of records and those about batches."""
+    """The filter of a reader: an expression of Arrow on columns of records and columns about batches."""
 
     def __init__(self, filter: Any) -> None:
         check_filter(filter, _RECORDS)

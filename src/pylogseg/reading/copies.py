@@ -207,7 +207,7 @@ def _runs(rows: BatchTable, window: Window) -> Iterator[Good]:
 
 
 def _inside(good: Good, low: int, high: int) -> Iterator[Good]:
-    """Yield those batches that have no offsets out of a range."""
+    """Yield the batches whose offsets are all inside a range."""
     at = np.flatnonzero((good.rows.base_offset >= low) & (good.rows.last_offset < high))
     for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1):
         if len(run):

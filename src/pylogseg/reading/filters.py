@@ -48,7 +48,7 @@ def no_column(name: str, names: Sequence[str]) -> RequestError:
 
 
 def fields_of(expressions: Iterable[Any], names: Sequence[str]) -> list[str]:
-    """Return the columns that expressions may use: those whose names are in their text, in order."""
+    """Return the columns that expressions may use, in order: the text of the expressions has their names."""
     text = " ".join(map(str, expressions))
     # A field that is asked for by its number: only with all columns is it the one that is meant.
     return [name for name in names if name in text] if "FieldPath(" not in text else list(names)

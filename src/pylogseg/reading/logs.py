@@ -166,5 +166,5 @@ class _Snapshots(Mapping[int, str]):
 
 
 def topics_of(logs: Iterable[LogFiles]) -> list[str]:
-    """Return the topics of logs, sorted; those without a segment have none."""
+    """Return the topics of logs, sorted; a log without a segment has none."""
     return sorted({log.segments[0].topic for log in logs if log.segments})

@@ -210,7 +210,7 @@ class Order:
         return [] if self._open is None or self._open.first_offset < offset else self.finish()
 
     def finish(self, next_offset: int | None = None) -> list[Gap]:
-        """Return the open gap, if any; `next_offset` is that of the good batch after it, None at the end."""
+        """Return the open gap, if any; `next_offset` is the offset of the good batch after it, None at the end."""
         self._trusts = False  # after a gap comes another batch than the one in the index
         gap, self._open = self._open, None
         if gap is None:

@@ -12,7 +12,7 @@ _KEY = "option"
 
 
 class Option(NamedTuple):
-    """The declaration of an option; its name, type and default are those of the field that has it."""
+    """The declaration of an option; its field has its name, type and default."""
 
     help: str  #: For the shell; ``{}`` stands for what a command says of itself.
     words: tuple[str, ...] = ()  #: The words that it may be; any value of its type, if there are none.

@@ -420,7 +420,7 @@ class PartitionReader:
 
 
 def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns, list[Gap]]:
-    """Return decoded records without those below the segment's base offset, and notices about these.
+    """Return decoded records without records below the segment's base offset, and notices about these.
 
     The header of a compressed batch of magic 0 or 1 has only the last offset, so this shows only in the records. It is
     not damage: a follower that begins in the middle of such a batch names its segment after the offset it fetched.

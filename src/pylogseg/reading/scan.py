@@ -262,7 +262,7 @@ class LogScan:
             yield from plan_tasks(ranges, target_bytes, narrow=Narrowing(filter, self._all))
 
     def _times(self, bounds: Bounds) -> tuple[int | None, int | None]:
-        """Return the times that rows have, both included: those of the scope and of a filter."""
+        """Return the first and last time that rows can have, by the scope and a filter."""
         since, before = self.selection.times
         until = None if before is None else before - 1
         starts = [ms for ms in (since, bounds.since_ms) if ms is not None]

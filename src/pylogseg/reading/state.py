@@ -174,7 +174,7 @@ class ReadState:
         self.note(gap)
 
     def note(self, gap: Gap) -> None:
-        """Add a gap to those of the reading, and log it: as a warning, if records are lost by it."""
+        """Add a gap to the gaps of the reading, and log it: as a warning, if records are lost by it."""
         self.gaps.append(gap)
         if gap.kind is GapKind.REMOVED and self.on_removed is not None:
             self.on_removed(gap)

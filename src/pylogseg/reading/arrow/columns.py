@@ -170,7 +170,7 @@ def _parts(chunk: Chunk) -> Iterable[Chunk]:
 
 
 def copies_for(names: Sequence[str]) -> Besides:
-    """Return what the decoder must copy for the given columns."""
+    """Return the payloads that the decoder must copy for the given columns."""
     if "value" not in names:
         return "keys" if "key" in names else None
     return "payloads" if "key" in names else "values"
