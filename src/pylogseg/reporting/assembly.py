@@ -69,7 +69,7 @@ class _Draft(NamedTuple):
 
 
 class ReportAssembly:
-    """Collects what is found, in the order of the disk."""
+    """Collects the facts of a report, in the order of the disk."""
 
     def __init__(self, disk: Disk, options: ReportOptions) -> None:
         self._disk, self._options = disk, options
@@ -112,7 +112,7 @@ class ReportAssembly:
         self.scope.add(segment, scan)
 
     def finish_partition(self) -> None:
-        """Make facts of what was added since `begin`."""
+        """Make facts of the scans that were added since `begin`."""
         if self._now is None:
             return
         (partition, unit, fold), self._now = self._now, None
@@ -195,7 +195,7 @@ class ReportAssembly:
         opened: tuple[dict[str, Any], ...],
         fact: PartitionFact,
     ) -> PartitionFact:
-        """Add what the other files of a partition say, and its records."""
+        """Add facts of a partition's other files, and of its sampled records."""
         options = self._options
         try:
             payloads = self._samples.newest(partition, row) if options.payloads else ()
@@ -356,7 +356,7 @@ class ReportAssembly:
         )
 
     def _keep(self, draft: _Draft) -> None:
-        """Keep a partition; of very many, only those that may be shown."""
+        """Keep a partition; of very many, only the ones that the page may show."""
         self._totals.add(draft.fact, draft.fold)
         self._brief[draft.fact.path] = to_row(draft.fact, IN_BRIEF)
         self._partitions.append(draft)

@@ -46,7 +46,7 @@ class CleaningSettings:
 
     @property
     def is_retention_known(self) -> bool:
-        """True if the settings show what retention deletes."""
+        """True if the settings say which records retention deletes."""
         is_set = not self.given_fields.isdisjoint(("retention_ms", "retention_bytes"))
         return self.is_policy_known and (is_set or not self.config.delete)
 
@@ -214,7 +214,7 @@ def cleaning_fact(
     keys: tuple[int, int, bool] | None,
     commands: list[Command],
 ) -> CleaningFact:
-    """Return what retention and compaction would do.
+    """Return the records and bytes that retention and compaction would delete.
 
     `keys` are the numbers of records and of distinct keys, and whether these are of all records; None if none was
     decoded.

@@ -25,7 +25,7 @@ MOST_OFFSETS, MOST_GROUPS, MOST_TRANSACTIONS, MOST_REPLICAS = 5000, 1000, 1000, 
 
 
 class ClusterFacts:
-    """Reads the tables of `pylogseg.cluster_state` once; what cannot be read is noted."""
+    """Reads the tables of `pylogseg.cluster_state` once; `notes` name the unreadable parts."""
 
     def __init__(self, disk: Disk, now_ms: int) -> None:
         self._disk, self._now_ms = disk, now_ms

@@ -1,4 +1,4 @@
-"""The commands that show or mend what a report says, quoted for a shell."""
+"""Commands for the findings of a report, quoted for a shell: they show a fault or mend it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the facts of two reports of one cluster, as JSON has them: what changed, the worst first."""
+"""Compares two reports of one cluster by the facts in their JSON: changes, the worst first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEEDED = {"madeMs": int, "verdict": str, "command": str, "partitions": list, "f
 
 
 def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_ms: int) -> dict[str, Any]:
-    """Return what ``report --json`` wrote to a file; RequestError if it cannot be compared with a report of now."""
+    """Return the facts in a file of ``report --json``; RequestError if they cannot be compared with this report."""
     name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
@@ -65,7 +65,7 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
 
 
 def compare_reports(before: _Row, after: _Row, source: str) -> Since:
-    """Return what changed between two reports; RequestError if the earlier one is not of this form."""
+    """Return the changes between two reports; RequestError if the earlier one is not of this form."""
     try:
         since = _ReportComparison(before, after).since(source)
         json.dumps(to_json(since), ensure_ascii=False, allow_nan=False).encode()  # NaN and half a letter are in no page
@@ -76,7 +76,7 @@ def compare_reports(before: _Row, after: _Row, source: str) -> Since:
 
 
 class _ReportComparison:
-    """The two reports, and what could not be compared."""
+    """The two reports, and notes on parts that cannot be compared."""
 
     def __init__(self, before: _Row, after: _Row) -> None:
         self._before, self._after = before, after
@@ -241,7 +241,7 @@ class _ReportComparison:
 
 
 def _by_name(*reports: _Row) -> list[dict[str, _Row]]:
-    """Return the partitions of reports by name, and disk where a report has several; not those that await deletion."""
+    """Return live partitions of reports by name, and by disk where a report has several of one name."""
     lists = [[row for row in _all(report) if row.get("state") in ("live", "unreadable")] for report in reports]
     twice = {name for rows in lists for name, count in Counter(row["name"] for row in rows).items() if count > 1}
     return [
@@ -267,7 +267,7 @@ def _pairs(old: _Row | None, new: _Row | None, names: Mapping[str, str]) -> _Cha
 
 
 def _name_move(end: tuple[int | None, int | None], topic_id: tuple[str | None, str | None]) -> str:
-    """Return what happened to a partition that is in both reports."""
+    """Return the change of a partition that is in both reports: recreated, cut or moved."""
     if None not in topic_id and topic_id[0] != topic_id[1]:
         return "recreated"
     return "cut" if end[0] is not None and end[1] is not None and end[1] < end[0] else "moved"

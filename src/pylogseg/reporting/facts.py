@@ -51,7 +51,7 @@ class FindingFact:
 
 @dataclass
 class ScopeFact:
-    """The parts that were read, and those left out."""
+    """The parts of a disk that the report read, and the parts that it left out."""
 
     mode: str  #: ``headers`` (and a sample of records) or ``full``.
     since_ms: int | None

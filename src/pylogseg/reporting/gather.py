@@ -99,7 +99,7 @@ def _scan_segments(
     executor: Executor,
     on_bytes: Callable[[int], None] | None,
 ) -> Iterator[SegmentScan]:
-    """Look at segments, in order; what records of a partition say is merged where it was read."""
+    """Scan segments, in order; a worker that scans a partition also merges the facts of its records."""
     # Headers of local files are many small reads with little work in between: threads would wait for each other.
     is_small = not options.full and all(is_local(task.segment) for task in tasks)
     if is_small and isinstance(executor, Threads):
@@ -134,7 +134,7 @@ def _fold(found: dict[int, SegmentScan], number: int, scan: SegmentScan) -> None
 
 
 def _merge_scans(key: str, scans: Iterator[SegmentScan]) -> list[SegmentScan]:
-    """Return what the segments of a partition say; their records together in the first one that has any."""
+    """Return the scans of a partition's segments; the first one with records has the records of all."""
     merged: list[SegmentScan] = []
     holder: SegmentScan | None = None
     together = Stats()
@@ -151,7 +151,7 @@ def _merge_scans(key: str, scans: Iterator[SegmentScan]) -> list[SegmentScan]:
 
 
 def _tasks(units: Sequence[tuple[Unit, int]], options: ReportOptions) -> list[Task]:
-    """Return the tasks of logs: what is read of a segment depends on how many there are."""
+    """Return the tasks of logs: the more segments there are, the fewer headers of each are read."""
     count = sum(len(unit.segments) for unit, _ in units)
     most = min(max(_HEADERS_TOTAL // max(1, count), _LEAST_HEADERS), _MOST_HEADERS)
     sizes = [sum(segment.size for segment in unit.segments) for unit, _ in units]

@@ -43,7 +43,7 @@ def offset_rows(rows: Sequence[_Row], state: ClusterState, now_ms: int) -> tuple
 
 
 def _places(rows: Iterable[_Row]) -> list[_Place]:
-    """Return the places that groups have to read from, those with the largest lag first."""
+    """Return the positions from which groups will read on, the largest lag first."""
     lags = {_place(row): row["lag"] for row in rows if not row["stale"] and (row["lag"] or 0) > 0}
     return sorted(lags, key=lambda place: -lags[place])
 
@@ -106,7 +106,7 @@ def _rank(row: _Row) -> tuple[Any, ...]:
 def group_rows(
     rows: Sequence[_Row], offsets: Sequence[_Row], commands: Mapping[str, tuple[Command, ...]]
 ) -> list[_Row]:
-    """Return groups in the order of the offsets that wait longest; those without come last."""
+    """Return groups in the order of the offsets that wait longest; groups without offsets come last."""
     by_group: dict[str, list[_Row]] = {}
     for row in offsets:
         by_group.setdefault(row["group"], []).append(row)

@@ -48,7 +48,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def page(facts: dict[str, Any]) -> str:
-    """Return the HTML of a report from what `pylogseg.format.columns.to_json` makes of the facts."""
+    """Return the HTML of a report from its facts in the form of `pylogseg.format.columns.to_json`."""
     style, script = _assets()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "

@@ -52,7 +52,7 @@ _READ = ("names", "some", "headers", "all")
 
 
 class Fold:
-    """Takes the scans of a partition's segments in order, and keeps what does not grow with their number."""
+    """Takes the scans of a partition's segments in order; its sums do not grow with their number."""
 
     def __init__(self, unit: Unit, now_ms: int, is_whole: bool) -> None:
         self.unit, self._is_whole = unit, is_whole
@@ -112,7 +112,7 @@ class Fold:
         )
 
     def sample_fact(self, payloads: Sequence[Payload], shows_keys: bool, limit_bytes: int) -> SampleFact | None:
-        """Return what the decoded records say; None if there are none."""
+        """Return the facts of the decoded records; None if there are none."""
         stats = self.sample
         if not stats.records and not stats.gaps:
             return None
@@ -286,7 +286,7 @@ def readable_text(data: bytes | None, most: int = SHOWN_BYTES) -> str:
 def producers_at_end(
     partition: Partition, end: int | None, stats: Stats, is_full: bool
 ) -> tuple[list[ProducerRow], str]:
-    """Return the producers of a partition, and why they may be those of an earlier moment; empty if they are not."""
+    """Return the producers of a partition, and the reason (or "") why these may be the ones of an earlier moment."""
     log: LogFiles = logs_of(Disk((), (partition,), is_named=True))[0]
     if not log.segments or end is None:
         return [], ""
@@ -322,7 +322,7 @@ _PRODUCER = (
 
 
 def producer_rows(producers: Sequence[ProducerRow], names: dict[int, str]) -> tuple[dict[str, Any], ...]:
-    """Return producers with their transactional ids, those that wrote last first."""
+    """Return producers with their transactional ids; the last writers come first."""
     newest = sorted(producers, key=lambda producer: -producer.last_timestamp)
     return tuple(
         {**to_row(producer, _PRODUCER), "transactionalId": names.get(producer.producer_id)}
@@ -418,5 +418,5 @@ def blank_fact(
 
 
 def with_times(fact: PartitionFact, fold: Fold) -> PartitionFact:
-    """Return facts with those by time, and the missing offsets."""
+    """Return facts with the facts by time, and the missing offsets."""
     return replace(fact, series=fold.series, growth=fold.grown, missing=fold.missing())

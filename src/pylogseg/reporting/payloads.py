@@ -34,7 +34,7 @@ _WHICH = ("key", "value")
 
 
 class Samples:
-    """Reads the newest records; keys and values become JSON by the schemas of the disk, or those that were named.
+    """Reads the newest records; keys and values become JSON by named schemas, or by schemas of the disk.
 
     `notes` have the reason where they could not be decoded.
     """
@@ -125,7 +125,7 @@ class _Typed(TypedText):
 
 
 def _is_behind(columns: RecordColumns, which: str, known: int) -> list[bool]:
-    """True if payloads lie in a source that was added: in the text of what they were decoded to."""
+    """Return flags: True if a payload lies in a source from number `known` on, so in the text of decoded ones."""
     place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
     flags: list[bool] = ((size >= 0) & ((place >> SOURCE_SHIFT) >= known)).tolist()
     return flags

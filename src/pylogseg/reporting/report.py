@@ -79,7 +79,7 @@ class Report:
         return row
 
     def since(self, earlier: _Path) -> Report:
-        """Return the report with what changed since an earlier one of the same cluster, in ``facts.since``.
+        """Return the report with the changes since an earlier one of the same cluster, in ``facts.since``.
 
         Parameters
         ----------
@@ -252,7 +252,7 @@ def partitions_to_scan(disk: Disk, choice: PartitionChoice) -> list[Partition]:
 
 
 def check_decoding(sample: int, registry: _Path | None, value_as: str | None) -> None:
-    """Refuse what would be ignored: only samples are decoded."""
+    """Refuse options of decoding that would have no effect: only samples are decoded."""
     if value_as not in (None, "schema", "text"):
         raise RequestError(f"value_as must be 'schema' or 'text', not {value_as!r}")
     for name, value in {"registry": registry, "value-as": value_as}.items():

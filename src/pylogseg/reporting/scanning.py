@@ -285,7 +285,7 @@ def _scale(
 
 
 def _report_of_some(segment: Segment, row: SegmentRow, rows: BatchTable, end_position: int) -> SegmentReport:
-    """Return a report that claims nothing about headers between those that were read."""
+    """Return a report that claims nothing about headers between the ones that were read."""
     report = SegmentReport(
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
     )
@@ -380,7 +380,7 @@ def _remote(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentS
 
 
 def _by_name(task: Task, row: SegmentRow) -> SegmentScan:
-    """Return what the first and the last batches of a segment say, and the names of its files."""
+    """Return the facts in a segment's first and last batches, and in the names of its files."""
     segment = task.segment
     report = SegmentReport(
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)

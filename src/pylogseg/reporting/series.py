@@ -67,7 +67,7 @@ class Series:
             self._put(timestamps, records, sizes)
 
     def merge(self, other: Series) -> None:
-        """Add what another one counted."""
+        """Add the counts of another series."""
         self.untimed += other.untimed
         self.is_estimate |= other.is_estimate
         self.least_step_ms = max(self.least_step_ms, other.least_step_ms)
@@ -83,7 +83,7 @@ class Series:
             self._settle()
 
     def _settle(self) -> None:
-        """Put what waits into buckets."""
+        """Put waiting rows into buckets."""
         if not self._waiting:
             return
         times, records, sizes = (np.concatenate(pieces) for pieces in zip(self._buckets, *self._waiting, strict=True))
@@ -151,7 +151,7 @@ class Growth:
     def add(
         self, timestamps: npt.NDArray[np.int64], records: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> None:
-        """Count batches by their times; those after `now_ms` do not count."""
+        """Count batches by their times; batches after `now_ms` do not count."""
         timed = (timestamps >= 0) & (timestamps <= self.now_ms)
         if not timed.all():
             timestamps, records, sizes = timestamps[timed], records[timed], sizes[timed]
@@ -169,7 +169,7 @@ class Growth:
                 times.add(timestamps[late], records[late], sizes[late])
 
     def merge(self, other: Growth) -> None:
-        """Add what another one counted, up to the same time."""
+        """Add the counts of another one with the same `now_ms`."""
         for mine, others in ((self.hours, other.hours), (self.days, other.days)):
             mine.merge(others)
         for name in ("last_hour_bytes", "last_day_bytes", "last_week_bytes"):

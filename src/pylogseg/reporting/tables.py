@@ -19,7 +19,7 @@ _MARKS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv_tables(facts: Facts, folder: Path) -> list[Path]:
-    """Write a CSV file for each kind of row, all or none; those without rows are left out."""
+    """Write a CSV file for each kind of row, all or none; a kind without rows has no file."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with contextlib.ExitStack() as stack:
