@@ -163,5 +163,5 @@ class Authorizer:
         return self.allows(who, operation, kind, "hardcode") or self._acls().allow_some(who, operation, kind)
 
     def operations(self, who: Who, kind: int, name: str = CLUSTER_NAME) -> int:
-        """Return what a client may do to a resource, as bits."""
+        """Return the operations that a client may do on a resource, as bits."""
         return sum(1 << operation for operation in OPERATIONS[kind] if self.allows(who, operation, kind, name))

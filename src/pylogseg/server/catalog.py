@@ -112,7 +112,7 @@ class ReadOnlyLogs:
         return 0 if self._overlays is None else sum(self._overlays.aborted.values())
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the overlays, with the bytes that they hold."""
         if self._overlays is not None:
             self._overlays.close()
 

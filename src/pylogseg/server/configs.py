@@ -135,7 +135,7 @@ def _row(call: Call, kind: int, name: str, values: list[_Value]) -> dict[str, An
 
 
 def _static(call: Call) -> dict[str, str]:
-    """Return settings that are true of this server, and those by which clients know a broker of one node."""
+    """Return this server's own settings, and the settings by which clients recognize a broker of one node."""
     catalog, guard, node = call.catalog, call.service.guard, str(call.catalog.node_id)
     internal = str(catalog.defaults.internal_partitions)
     host = f"[{call.endpoint.host}]" if ":" in call.endpoint.host else call.endpoint.host

@@ -232,7 +232,7 @@ class ConsumerGroup:
             self.target = uniform(wanted, counts, self.target) if wanted else {}
 
     def _reconcile(self, now: float, member: Consumer, owned: frozenset[Part] | None) -> None:
-        """Bring a member nearer to the target: give up first, then take what is free."""
+        """Bring a member nearer to the target: revoke partitions first, then assign free ones."""
         target = self.target.get(member.id, set())
         if member.pending and owned is not None and owned.isdisjoint(member.pending):
             member.pending, member.revoke_until = set(), float("inf")

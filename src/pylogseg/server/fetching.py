@@ -116,7 +116,7 @@ def _grown(
 
 
 def _read(call: Call, wanted: list[Wanted], isolation: FetchIsolation, limit: int) -> tuple[list[_Answer], int]:
-    """Read partitions in their order. The first that has anything gives one batch at least, whatever its size."""
+    """Read partitions in their order. The first non-empty one gives at least one batch of any size."""
     answers: list[_Answer] = []
     left, min_one, size = limit, True, 0
     for item in wanted:
@@ -184,7 +184,7 @@ def _check_codec(call: Call, served: ServedPartition) -> None:
 
 
 def _diverging(served: ServedPartition, each: Wanted) -> dict[str, int] | None:
-    """Return where a log departs from what a client has read; None if it does not."""
+    """Return epoch and end offset at which a log diverges from a client's records; None if it does not."""
     epoch, end = end_of_epoch(served, each.last_epoch)
     if epoch < 0 or end < 0:
         raise KafkaError(codes.OFFSET_OUT_OF_RANGE)

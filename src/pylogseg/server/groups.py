@@ -344,7 +344,7 @@ class ClassicGroup:
             raise KafkaError(codes.REBALANCE_IN_PROGRESS)
 
     def leave(self, now: float, member_id: str, instance_id: str | None) -> str:
-        """Let a member go, by its id or that of its instance; returns its id."""
+        """Let a member go, by its id or the id of its instance; returns its id."""
         self.tick(now)
         if not member_id and instance_id is not None:
             owner = self._by_instance(instance_id)
@@ -399,7 +399,7 @@ class ClassicGroup:
             self.deadline = float("inf") if self.state is GroupState.STABLE else self.deadline
 
     def _end_late(self, now: float) -> None:
-        """End a rebalance without those who did not come; static members keep their places."""
+        """End a rebalance without the members that did not rejoin; static members keep their places."""
         self.pending.clear()
         for member in list(self.members.values()):
             if member.joining is None and member.asked.instance_id is None:

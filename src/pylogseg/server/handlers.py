@@ -1,4 +1,4 @@
-"""Handlers of a read-only server, and those that every server shares."""
+"""Handlers of a read-only server, and handlers that every server shares."""
 
 from __future__ import annotations
 

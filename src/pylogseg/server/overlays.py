@@ -75,7 +75,7 @@ class Overlays:
         return log
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the sources, with the bytes that they hold."""
         self._sources.close()
 
     def _start_of(self, found: Partition) -> Start:

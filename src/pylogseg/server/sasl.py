@@ -266,7 +266,7 @@ class _Scram:
 
 
 def parse_users(text: str, where: str) -> dict[str, str]:
-    """Return the users of lines ``name:password``; empty ones, and those that begin with ``#``, are no users.
+    """Return the users of lines ``name:password``; empty lines, and lines that begin with ``#``, are skipped.
 
     Raises RequestError, with the number of the line, for another line and for a name that comes twice.
     """

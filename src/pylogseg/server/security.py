@@ -88,7 +88,7 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        """True if whoever can connect may read."""
+        """True if every client that can connect may read."""
         return self.users is None and not self.asks_certificates
 
     def warnings(self) -> Iterator[str]:

@@ -139,7 +139,7 @@ class Service:
             self.rights.check_readable(call, topic)
 
     def operations(self, call: Call, kind: int, name: str) -> int:
-        """Return what a client may do to a resource, as bits."""
+        """Return the operations that a client may do on a resource, as bits."""
         if self.rights is not None:
             return self.rights.operations(call, kind, name)
         return (_WRITING if self.catalog.logs.is_writable else _READING)[kind]
@@ -175,7 +175,7 @@ class Call(NamedTuple):
         return self.catalog.topics.get(name or "") if topic_id == NO_ID else self.catalog.by_id.get(topic_id)
 
     def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
-        """Return what the client may do to a resource, as bits; of a cluster that it may not describe, none."""
+        """Return the client's operations on a resource, as bits; none on a cluster that it may not describe."""
         allowed = self.service.operations(self, kind, name)
         return allowed if kind != CLUSTER or allowed & 1 << acls.DESCRIBE else 0
 

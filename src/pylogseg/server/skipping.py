@@ -85,7 +85,7 @@ class Skipping:
                     _log.warning("left out: %s", printable(str(error)))
 
     def _clean(self, storage: OverlayStorage, segments: Sequence[Segment]) -> None:
-        """Verify the segments of a log, and show those with damage without it."""
+        """Verify the segments of a log, and hide their damage."""
         sizes: list[int] = []
         is_damaged = False
         for segment in segments:

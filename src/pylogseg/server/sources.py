@@ -43,5 +43,5 @@ class Sources:
         return OverlayStorage(ListedStorage(files, path, entries, self.cache))
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the cache of windows."""
         self.cache.close()

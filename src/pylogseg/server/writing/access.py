@@ -1,4 +1,4 @@
-"""The one place that asks whether a client may do what a request needs (`Api.needs`).
+"""The one place that asks whether a client has the rights that a request needs (`Api.needs`).
 
 Refused parts leave the request before it is answered, and their errors are put into the answer.
 """
@@ -93,7 +93,7 @@ class AclRights:
         return lambda topic: authorizer.allows(who, acls.DESCRIBE, TOPIC, topic)
 
     def operations(self, call: Call, kind: int, name: str) -> int:
-        """Return what a client may do to a resource, as bits."""
+        """Return the operations that a client may do on a resource, as bits."""
         return self._authorizer.operations(Who(call.principal, call.host), kind, name)
 
 

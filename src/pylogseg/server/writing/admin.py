@@ -44,7 +44,7 @@ def _make(topics: Topics, names: list[str]) -> None:
 
 
 def try_row(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-    """Return a row of an answer, with what the work adds, or with its error."""
+    """Return a row of an answer, with the fields that the work returns, or with its error."""
     try:
         return {**row, "errorMessage": None, **(work() or {})}
     except KafkaError as error:

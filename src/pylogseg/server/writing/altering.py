@@ -108,7 +108,7 @@ def _check(kind: int, changed: Mapping[str, str]) -> None:
 
 
 def _check_between(name: str, value: str) -> None:
-    """Compare a setting of a group with what a broker allows for all."""
+    """Compare a setting of a group with the broker's bounds for all groups."""
     protocol, _, rest = name.partition(".")
     for word, sign, text in (("min", 1, "greater"), ("max", -1, "less")):
         bound = f"group.{protocol}.{word}.{rest}"

@@ -450,7 +450,7 @@ class Broker(Server):
         partition: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Answer the next requests of an API with an error, without doing what they ask for.
+        """Answer the next requests of an API with an error, and do not carry them out.
 
         Parameters
         ----------
@@ -483,7 +483,7 @@ class Broker(Server):
         partition: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Close the connection on the next requests of an API, instead of an answer; parameters are those of `fail`."""
+        """Close the connection on the next requests of an API, instead of an answer; see `fail` for the parameters."""
         self._control.fail(api, None, times, RequestFilter(topic, partition, group))
 
     def delay(

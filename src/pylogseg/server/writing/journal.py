@@ -166,7 +166,7 @@ class OffsetsJournal(_TopicJournal):
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, Committed | None], producer: tuple[int, int] = NOBODY
     ) -> None:
-        """Note offsets of a group; None deletes one. Those of a producer take effect with its transaction."""
+        """Note offsets of a group; None deletes one. A producer's offsets take effect with its transaction."""
         now_ms = self._topics.clock.now_ms()
         records = [self._record(group, *committed, now_ms) for committed in offsets.items()]
         self._append(group, records, ProducerIdAndEpoch(*producer), now_ms)

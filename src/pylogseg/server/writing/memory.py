@@ -24,7 +24,7 @@ from pylogseg.server.writing.topics import Topics, config
 
 
 class MemoryLogs:
-    """Logs over overlays that keep what is written; see `TopicStore`."""
+    """Logs over overlays that keep all writes in memory; see `TopicStore`."""
 
     keeps, is_writable = "what is written is kept in memory", True
     left_out, aborted = (0, 0), 0
@@ -51,7 +51,7 @@ class MemoryLogs:
         return (-1, -1) if log_dir == self.home else usage_of_disk(log_dir)
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the overlays, and lose all topics."""
         self._overlays.close()
 
     # ---- changes ----
@@ -97,7 +97,7 @@ class MemoryLogs:
 
 
 def memory_topics(defaults: TopicDefaults, above: Sequence[str | os.PathLike[str]] = ()) -> Topics:
-    """Return topics that are kept in memory, above those of some directories that no broker is writing to.
+    """Return topics in memory, above the topics of directories that no broker is writing to.
 
     Raises StorageError if a running broker has the lock of one, or a directory cannot be listed.
     """

@@ -99,7 +99,7 @@ def _record_errors(error: BaseException | None) -> list[dict[str, Any]]:
 
 
 def _append(call: Call, topic: Topic | None, index: int, batches: Sequence[Any]) -> Appended:
-    """Append the last good batch of those that a request has for a partition; a bad one is the answer, as in Kafka."""
+    """Append the last good batch that a request has for a partition; a bad one is the answer, as in Kafka."""
     if topic is None:
         raise KafkaError(codes.UNKNOWN_TOPIC_ID if call.version >= _WITH_IDS else codes.UNKNOWN_TOPIC_OR_PARTITION)
     writing = writing_of(call)
