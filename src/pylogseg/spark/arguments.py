@@ -67,6 +67,6 @@ def take_executor(spark: Any, how: dict[str, Any]) -> SparkExecutor:
 
 
 def take_log(path: Any, how: dict[str, Any]) -> Any:
-    """Take the arguments of `open_dir` out of those of a job, and return the disk; without any the path as it is."""
+    """Take the arguments of `open_dir` from a job's ones, and return the disk; without any, the path as it is."""
     opening = {name: how.pop(name) for name in ("storage_options", "tier") if name in how}
     return open_dir(path, **opening) if any(value is not None for value in opening.values()) else path

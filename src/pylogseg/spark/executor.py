@@ -73,7 +73,7 @@ class SparkExecutor:
         merge: Callable[[str, Iterator[R]], M],
         load: Workload = UNSAID,
     ) -> Iterator[tuple[str, M]]:
-        """See `Executor`. Workers merge, too: the driver gets only what `merge` returns."""
+        """See `Executor`. Workers merge, too: the driver gets only the merged values."""
         if not items:
             return
         with _check_marks(function, load) as work:
@@ -266,7 +266,7 @@ def _key_result(key: str, result: Any) -> pa.RecordBatch:
 
 
 def pack_items(items: list[Any]) -> bytes:
-    """Serialize items. Those of one disk are similar, so compression saves 90 %."""
+    """Serialize items. Items of one disk are similar, so compression saves 90 %."""
     return zlib.compress(pickle.dumps(items), 1)
 
 
@@ -338,7 +338,7 @@ def follow_job(spark: Any, label: str, show: Show | None) -> Iterator[None]:
 def choose_bar(
     label: str, tasks: int, total_bytes: int, on_bytes: Callable[[int], None] | None, progress: bool | None
 ) -> Show | None:
-    """Return what shows how many tasks are done: the caller's bar, by their part of all bytes, or a line on stderr."""
+    """Return a function that shows the number of done tasks: on the caller's bar, or as a line on stderr."""
     if on_bytes is not None:
         return _Bar(tasks, total_bytes, on_bytes)
     if sys.stderr.isatty() if progress is None else progress:

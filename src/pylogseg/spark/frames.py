@@ -259,7 +259,7 @@ BATCH_SCHEMA = spark_ddl(columns.BATCHES)
 
 
 def plan_batches(paths: Sequence[str], options: SourceOptions, *, cores: int = 0) -> tuple[list[Task], BatchReader]:
-    """Divide a listing of batches into tasks, and return what carries them out. Damage is a row, at the ends too."""
+    """Divide a listing of batches into tasks, and return the function that reads a task. Damage is a row."""
     tasks = plan(paths, replace(options, reading=replace(options.reading, on_corrupt="skip")), cores=cores)
     bounds: dict[str, tuple[int, int]] = {}
     for part in itertools.chain.from_iterable(tasks):

@@ -333,7 +333,7 @@ def compact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
 
 @takes(offline.redact, without=_NOT_OF_JOBS)
 def redact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
-    """Delete or blank records as `pylogseg.offline.redact` does; ``out`` and the rows are those of `compact`."""
+    """Delete or blank records as `pylogseg.offline.redact` does; see `compact` for ``out`` and the rows."""
     executor, (topic, partition) = take_executor(spark, how), take_choice(choice, how).arguments
     result = offline.redact(path, into=out, topic=topic, partition=partition, executor=executor, **how)
     return frame_partitions(spark, result, _RESULT)

@@ -189,7 +189,7 @@ class LogEnds:
         raise_for_tail(self._log, self._found_end, self._options)
 
     def _at(self, timestamp_ms: int) -> int:
-        """Return the first offset at or after a time, as a broker does, among those that a consumer would get.
+        """Return the first offset at or after a time, as a broker does, of records that a consumer would get.
 
         A broker looks into one segment. If only later ones have such records, as after a cleaning, warn that they are
         not found.
@@ -264,7 +264,7 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
 
 
 def _high_watermark(log: Partition) -> int:
-    """Return what the checkpoint says; an error if it lost its entry, as nothing would be read."""
+    """Return the high watermark; raise an error if the checkpoint lost its entry, as nothing would be read."""
     noted = OffsetCheckpoints(log.files, log.files.split(log.path)[0])
     file = noted.file(FileKind.HIGH_WATERMARKS)
     if why := noted.why_no_high_watermark(log.topic, log.partition):

@@ -1,4 +1,4 @@
-"""Options of a read: those of Spark's Kafka source, with their defaults and checks, and a few more.
+"""Options of a read: the options of Spark's Kafka source, with their defaults and checks, and a few more.
 
 Names are case-insensitive; values are strings, as Spark passes them. Errors are raised before anything is read.
 """
@@ -414,7 +414,7 @@ def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
 
 
 def _read_bound(values: _Values, end: Literal["starting", "ending"], default: int) -> Bound:
-    """Return the start or end. A time for all overrides times by partition, and those override offsets, as in Spark."""
+    """Return the start or end. As in Spark, a time for all overrides times by partition, and these offsets."""
     if f"{end}Timestamp" in values:
         return Bound("time", values.read(f"{end}Timestamp", _moment, 0), {})
     by_time = f"{end}OffsetsByTimestamp"

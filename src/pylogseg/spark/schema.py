@@ -1,4 +1,4 @@
-"""Columns of the source: those of Spark's Kafka source, and columns about the batch of a record."""
+"""Columns of the source: the columns of Spark's Kafka source, and columns about the batch of a record."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pylogseg.spark.task import chunks, even_out
 def find_records(
     spark: Any, path: Any, pattern: Pattern, columns: Sequence[str] | None, options: dict[str, Any]
 ) -> Any:
-    """Return a DataFrame of the records that match; `columns` and `options` are those of `read_segments`."""
+    """Return a DataFrame of the records that match; see `read_segments` for `columns` and `options`."""
     paths, parsed = read_options(path, options, columns)
     names = selected_columns(parsed)
 

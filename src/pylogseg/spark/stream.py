@@ -208,7 +208,7 @@ def of_offsets(offsets: StreamOffsets) -> dict[TopicPartition, int]:
 def limit_ends(
     first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """Return the ends of a batch of about so many offsets (0: all), shared in proportion to what partitions have left.
+    """Return the ends of a batch of about so many offsets (0: all), shared in proportion to the remaining offsets.
 
     A share below one counts as one, so that no partition starves.
     """

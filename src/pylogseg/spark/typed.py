@@ -18,7 +18,7 @@ from pylogseg.values.schemas.store import Schemas
 
 
 def with_new_schemas(typed: TypedBatches | None, paths: Sequence[str], options: SourceOptions) -> TypedBatches | None:
-    """Return what decodes a task of a stream: also by schemas that were not there when the stream began."""
+    """Return the decoder for a task of a stream, also with schemas that are newer than the stream's start."""
     return None if typed is None else typed.with_schemas(_schemas(paths, options))
 
 
