@@ -128,28 +128,28 @@ class TableFragment(pads.Fragment):
         return TableScanner(self._table, lambda: iter([self._task]), projection, batch_size, 1)
 
     def to_batches(self, schema: pa.Schema | None = None, **how: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; arguments are those of `scanner`."""
+        """Yield the rows; see `scanner` for the arguments."""
         return self.scanner(schema, **how).to_batches()
 
     def to_table(self, schema: pa.Schema | None = None, **how: Any) -> pa.Table:
-        """Return the rows; arguments are those of `scanner`."""
+        """Return the rows; see `scanner` for the arguments."""
         return self.scanner(schema, **how).to_table()
 
     def head(self, num_rows: int, **how: Any) -> pa.Table:
-        """Return the first rows; arguments are those of `scanner`."""
+        """Return the first rows; see `scanner` for the arguments."""
         return self.scanner(**how).head(num_rows)
 
     def take(self, indices: Any, **how: Any) -> pa.Table:
-        """Return the rows with these numbers; arguments are those of `scanner`."""
+        """Return the rows with these numbers; see `scanner` for the arguments."""
         return self.scanner(**how).take(indices)
 
     def count_rows(self, **how: Any) -> int:
-        """Return the number of rows; arguments are those of `scanner`."""
+        """Return the number of rows; see `scanner` for the arguments."""
         return self.scanner(**{"columns": [], **how}).count_rows()
 
 
 class TableDataset(pads.Dataset):
-    """A table that engines scan: they say which columns and rows they need, and only those are read.
+    """A table that engines scan: it reads only the columns and rows that the engine asks for.
 
     It is a snapshot: every scan finds the segments that were listed when it was made, up to the offsets at which the
     logs ended when they were first asked for.
@@ -238,23 +238,23 @@ class TableDataset(pads.Dataset):
         return plan_scan(self._table, _both(self._filter, filter))
 
     def to_batches(self, **how: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches; arguments are those of `scanner`."""
+        """Yield the rows as record batches; see `scanner` for the arguments."""
         return self.scanner(**how).to_batches()
 
     def to_table(self, **how: Any) -> pa.Table:
-        """Return the rows; arguments are those of `scanner`."""
+        """Return the rows; see `scanner` for the arguments."""
         return self.scanner(**how).to_table()
 
     def head(self, num_rows: int, **how: Any) -> pa.Table:
-        """Return the first rows; arguments are those of `scanner`."""
+        """Return the first rows; see `scanner` for the arguments."""
         return self.scanner(**how).head(num_rows)
 
     def take(self, indices: Any, **how: Any) -> pa.Table:
-        """Return the rows with these numbers; arguments are those of `scanner`."""
+        """Return the rows with these numbers; see `scanner` for the arguments."""
         return self.scanner(**how).take(indices)
 
     def count_rows(self, filter: pc.Expression | None = None, **how: Any) -> int:
-        """Return the number of rows; arguments are those of `scanner`."""
+        """Return the number of rows; see `scanner` for the arguments."""
         return self.scanner(**{"columns": [], **how}, filter=filter).count_rows()
 
     def filter(self, expression: pc.Expression) -> TableDataset:
@@ -276,7 +276,7 @@ class TableDataset(pads.Dataset):
         return pads.InMemoryDataset(self.to_table().join_asof(_table(right_dataset), *args, **how))
 
     def replace_schema(self, schema: pa.Schema) -> TableDataset:
-        """Refuse: the columns are those of the log's format."""
+        """Refuse: the format of a log has fixed columns."""
         raise RequestError(
             "the columns of a log have fixed types: choose and cast them with columns={name: expression}"
         )

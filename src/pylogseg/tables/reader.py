@@ -112,9 +112,7 @@ class Reader:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The options that differ from those of a plain `read`, by its keywords; ``decoding`` is the argument of
-        `decode`.
-        """
+        """The options that a plain `read` does not have, by its keywords; ``decoding`` is the argument of `decode`."""
         selection, reading = self.scope.selection, self.scope.state.reading
         options = {
             "topic": selection.topics or None,
@@ -356,7 +354,7 @@ class Reader:
         return TableDataset(self.scan(self.columns), self._filter)
 
     def count(self) -> int:
-        """Return the number of records; those without a filter and a range of times by the headers of their batches.
+        """Return the number of records: without a filter and a range of times from batch headers alone.
 
         Damage is met as in a reading, but for checksums of batches that only their headers count.
         """

@@ -343,7 +343,7 @@ def export_logs(
     executor: Executor = INLINE,
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[ExportedPart]:
-    """Bring a table up to date with logs: an executor exports the lists of `plan_parts`. Arguments are those of it."""
+    """Bring a table up to date with logs: an executor exports the lists of `plan_parts`, with its arguments."""
     with table.open_run([log.name for log in logs]):
         groups = plan_parts(logs, table, selection, state, keep_deleted=keep_deleted)
         sizes = [sum(part.segment.size for part in parts) for parts in groups]
@@ -480,7 +480,7 @@ def _withdraw(store: ObjectStore, names: Iterable[str]) -> None:
 
 
 def _delete(store: ObjectStore, paths: Iterable[str]) -> None:
-    """Remove data files; a name that no export gives is left alone, whatever a note says."""
+    """Remove data files; leave names alone that no export gives, even if a note lists them."""
     for path in paths:
         if _FILE.fullmatch(path):
             store.delete(path)

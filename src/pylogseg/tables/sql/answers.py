@@ -34,8 +34,9 @@ def cast_columns(relation: Any) -> Any:
 
 
 def answer_schema(schema: pa.Schema, types: Sequence[Any]) -> pa.Schema:
-    """Return the schema of an answer: `text(value)` for the name that duckdb makes of it, `"text"("value")`, no name
-    twice (``n``, ``n_1``), and what duckdb knows to be JSON marked as that.
+    """Return the schema of an answer: the column of `text(value)` has that name, and not duckdb's `"text"("value")`.
+
+    Equal names are numbered (``n``, ``n_1``), and columns that have the type JSON in duckdb are marked as JSON.
     """
     fields, taken = [], {*schema.names}
     seen: set[str] = set()

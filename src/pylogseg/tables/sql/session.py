@@ -127,7 +127,7 @@ class Session:
 
     @property
     def undecoded(self) -> int:
-        """Number of payloads that readings so far could not decode; not those behind the last row asked for."""
+        """Number of payloads that readings so far could not decode, up to the last row that the caller took."""
         return sum(table.undecoded for table in self.opened.values()) - self._beside
 
     def run(self, sql: str) -> Generator[Answer]:
