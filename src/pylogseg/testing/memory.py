@@ -52,7 +52,7 @@ class MemoryStorage:
                 self._modified[operation.node] = self.clock.now_ms()
 
     def mark(self, label: object) -> None:
-        """Add a note to the trace, such as what has been acknowledged so far."""
+        """Add a note to the trace, such as the acknowledged offsets so far."""
         self.do(Operation("mark", label=label))
 
     def open_log(
@@ -126,7 +126,7 @@ class MemoryStorage:
             return True
 
     def make_folder(self, path: str) -> None:
-        """Make a folder with those above it."""
+        """Make a folder and its missing parents."""
         with self.mutex:
             node = self._find(path)
             if node is None:
