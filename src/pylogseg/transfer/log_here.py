@@ -45,7 +45,7 @@ class LogHere:
 
     @functools.cached_property
     def epochs(self) -> Sequence[EpochEntry]:
-        """The leader epochs: those of the file, until an archive run sets the proved ones."""
+        """The leader epochs of the file, until an archive run sets the proved ones."""
         return self.epochs_file.value or []
 
     @functools.cached_property
@@ -79,7 +79,7 @@ class LogHere:
         return producers_at(self.log.segments, self.log.snapshots, self.partition.log_start_offset, end)
 
     def snapshot_at(self, end: int) -> bytes:
-        """Return the snapshot of the producers at an offset: the file there, or one of what the log says."""
+        """Return the producer snapshot at an offset: the file there, or one made from the log's batches."""
         data = self.read_snapshot(end)
         return snapshot_file(self.producers_at(end)) if data is None else data
 

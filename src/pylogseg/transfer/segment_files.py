@@ -31,7 +31,7 @@ _BUILD = LogConfig()
 
 
 def epochs_file(epochs: Iterable[EpochEntry], below: int | None = None) -> bytes:
-    """Return the checkpoint of those leader epochs that begin below an offset."""
+    """Return a leader epoch checkpoint with the epochs that begin below an offset."""
     return encode_leader_epochs(entry for entry in epochs if below is None or entry.start_offset < below)
 
 
