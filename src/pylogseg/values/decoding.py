@@ -332,7 +332,7 @@ class TypedBatches:
         return [*self.names, *dict.fromkeys(name for name in more if name not in self.names)]
 
     def schema(self, source: pa.Schema | None = None) -> pa.Schema:
-        """Return the schema of the result: `source` has the types of the other columns, if not those of records."""
+        """Return the schema of the result; `source` (by default the schema of records) has the other columns."""
         source = schema(self.names) if source is None else source
         fields: list[pa.Field] = []
         for name in self.names:
@@ -584,7 +584,7 @@ def decode_column(
 def column_decoder(
     schema: SchemaChoice, registry: str | os.PathLike[str] | Schemas | None = None, **options: Any
 ) -> Decoder:
-    """Return a decoder of columns by a schema; arguments are those of `decode_column`, and ``form``."""
+    """Return a decoder of columns by a schema; the arguments are ``form`` and the ones of `decode_column`."""
     decoding = Decoding(schema=schema, registry=registry, **options)
     schemas = registry if isinstance(registry, Schemas) else Schemas() if registry is None else Schemas.open(registry)
     return Decoder(schemas, chosen_schema(schemas, schema, decoding.context), decoding, "value", decoding.message)

@@ -87,7 +87,7 @@ def for_polars(kind: pa.DataType) -> pa.DataType:
 
 
 def for_duckdb(kind: pa.DataType) -> pa.DataType:
-    """Those decimals, and enums: with a dictionary in a struct, duckdb (2.0) tells a table of no filter at all.
+    """Types as for polars, with enums as text: for a struct with a dictionary, duckdb 2.0 passes no filter on.
 
     Its lengths of time have microseconds.
     """

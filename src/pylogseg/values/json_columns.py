@@ -1,4 +1,4 @@
-"""The parts of a type that values in JSON are decoded to, and the columns of those in which nothing is unusual."""
+"""The parts of a type for values in JSON, and columns of the parts whose values are all usual ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AROUND_BYTES = 7
 
 
 class JsonParts(NamedTuple):
-    """The parts of a type level by level, so that those in one stand together, as `_json` takes them."""
+    """The parts of a type level by level, so that the parts of a level stand together, as `_json` takes them."""
 
     rows: npt.NDArray[np.int32]
     names: npt.NDArray[np.uint8]

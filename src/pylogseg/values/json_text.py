@@ -219,7 +219,7 @@ def _time(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _in_thousands(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Times without a zone, in a unit of thousandths, and in that of milliseconds where all of them are whole ones."""
+    """Times without a zone, in milliseconds if all are whole ones, otherwise in their own unit of thousandths."""
     local = array.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else array
     wanted = pa.timestamp("ms") if pa.types.is_timestamp(kind) else pa.time32("ms")
     if kind.unit == "ms":

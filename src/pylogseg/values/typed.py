@@ -128,7 +128,7 @@ class ArrowColumn:
 def _last_of_each_key(
     ends: npt.NDArray[np.int32], entries: pa.StructArray
 ) -> tuple[npt.NDArray[np.int32], pa.StructArray]:
-    """Return where maps end, and their entries, without those whose key comes again in the same map."""
+    """Return the ends of maps and their entries; of equal keys in a map, the last entry stays."""
     keys = entries.field(0)
     if keys.type == pa.string():
         _, offsets, data = keys.buffers()

@@ -150,7 +150,7 @@ def _convert_partition(fields: dict[str, Any]) -> Known:
 
 
 def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
-    """Read the cluster metadata on a disk, by the path of the log directory, with notes of what is unreadable.
+    """Read the cluster metadata on a disk, by the path of the log directory, with notes on unreadable parts.
 
     A log directory without a metadata log takes that of another one of the same cluster.
     """

@@ -257,7 +257,7 @@ __all__: list[Any] = ["ClusterState", "cluster_state"]
 
 
 def schemas_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
-    """The schemas of a disk; those deleted for good, whose text the log still has, come last."""
+    """Return the schemas of a disk; permanently deleted ones, whose text the log still has, come last."""
     topic = SchemaTopic.of_disk(disk, cut_off.ends.get(f"{TOPIC}-0"), cut_off.until_ms)
     if topic is None:
         return state_table((), SCHEMAS)

@@ -84,7 +84,7 @@ class KeyedLog:
         return self._outcome(rows, True)
 
     def _outcome(self, rows: BatchTable, is_open: bool) -> Mask:
-        """A mask of the batches that count, or of those whose transaction is open."""
+        """Return a mask of the batches that count or, if `is_open`, of batches in open transactions."""
         transactional = np.asarray(rows.is_transactional & ~rows.is_control)
         mask: Mask = np.zeros(len(rows), np.bool_) if is_open else np.asarray(~rows.is_transactional & ~rows.is_control)
         if not transactional.any():

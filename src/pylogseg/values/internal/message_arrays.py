@@ -90,7 +90,7 @@ def _array(column: Column, nodes: list[Any], count: int, mask: npt.NDArray[np.bo
 
 
 def _replace_invalid(text: pa.Array) -> pa.Array:
-    """Text as it is, or with U+FFFD for what is no UTF-8: Kafka reads it so."""
+    """Text with U+FFFD in place of invalid UTF-8, as Kafka reads it."""
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
@@ -212,7 +212,7 @@ def _decode_type(
     value: tuple[Message, Heads],
     into: TypedRecords,
 ) -> pa.Table:
-    """Rows of one type as a table; counts those that cannot be decoded."""
+    """Rows of one type as a table; `into` counts the rows that cannot be decoded."""
     count = len(columns.offset[rows])
     of_key = _decode_part(columns.key_place, columns.key_size, columns.sources, rows, key, np.zeros(count, np.int16))
     version = value[1].number[rows].astype(np.int16)

@@ -31,7 +31,7 @@ class Notes(list[str]):
         self += [text for text in texts if text not in self]
 
     def add_typed(self, log: str, typed: TypedRecords) -> None:
-        """Note what was left out of the typed records of a log."""
+        """Note the records of a log that have no typed row, with the reasons and counts."""
         self.add_left_out(
             *(f"{log}: {what}, were left out ({count})" for what, count in sorted(typed.left_out.items()))
         )

@@ -39,7 +39,7 @@ class Ends(NamedTuple):
 
 
 class PartitionEnds:
-    """Looks up the ends of partitions once each, and only of those that are asked for."""
+    """Looks up the ends of partitions, each at most once and on demand."""
 
     def __init__(self, disk: Disk, cut_off: CutOff, notes: Notes) -> None:
         self._disk, self._cut_off, self._notes = disk, cut_off, notes
@@ -226,7 +226,7 @@ def with_lags(table: pa.Table, ends: PartitionEnds) -> pa.Table:
 
 
 def utc(ms: int | None) -> datetime.datetime | None:
-    """Return a time of a file; None for -1, and for what no calendar has."""
+    """Return a time of a file; None for -1, and for times after the year 9999."""
     if ms is None or ms < 0 or ms >= 253402300800000:
         return None
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone.utc)

@@ -1,4 +1,4 @@
-"""Transactions as their coordinator knows them, and those that are open in the partitions (KIP-664)."""
+"""Transactions as their coordinator knows them, and transactions that are open in partitions (KIP-664)."""
 
 from __future__ import annotations
 

@@ -530,7 +530,7 @@ def _branch_for(writer: AvroType, reader: AvroType) -> AvroType | None:
 
 
 def encode_default(of: AvroType, value: Any) -> bytes:
-    """Encode the JSON of a default; that of a union is of its first branch, or of another that fits."""
+    """Encode the JSON of a default; for a union, by its first branch that fits."""
     kind = of.kind
     if kind == "union":
         for i, branch in enumerate(of.branches):

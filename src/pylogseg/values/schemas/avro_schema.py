@@ -238,7 +238,7 @@ def _crc_table() -> list[int]:
 
 
 def _canonical(given: Any, namespace: str) -> str:
-    """The parsing canonical form: full names, only what matters for decoding, in a fixed order, without spaces."""
+    """The parsing canonical form: full names, only decoding attributes, in a fixed order, without spaces."""
     if isinstance(given, list):
         return "[" + ",".join(_canonical(branch, namespace) for branch in given) + "]"
     if isinstance(given, str):

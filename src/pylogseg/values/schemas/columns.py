@@ -110,7 +110,7 @@ def room_for(size: npt.NDArray[np.int32]) -> int:
 
 @dataclass
 class Values:
-    """Decoded values: what the nodes hold, and of each value a status: 0 for decoded or null, or one of the reasons.
+    """Decoded values: the nodes' arrays, and a status for each value: 0 if decoded or null, otherwise a reason.
 
     `position` is the byte in a value that failed, and `where` the node, and the item of each list around it.
     """

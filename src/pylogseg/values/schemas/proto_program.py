@@ -146,7 +146,7 @@ class ProtoProgram:
         return nested, [0, GROUP if each.is_group else MESSAGE, 0, 0, message, 0, 0, 0]
 
     def _enum(self, enum: ProtoEnum, name: str, parent: int) -> tuple[TypedColumn, list[int]]:
-        """Numbers of an enum; names of numbers are those declared first."""
+        """Numbers of an enum; a number with several names has the first one."""
         names: dict[int, str] = {}
         for symbol, number in enum.numbers.items():
             names.setdefault(number, symbol)

@@ -1,4 +1,4 @@
-"""Protobuf schemas: the text of `.proto` files as messages, fields and enums, with what they import."""
+"""Protobuf schemas: the text of `.proto` files and their imports as messages, fields and enums."""
 
 from __future__ import annotations
 

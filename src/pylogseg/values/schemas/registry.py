@@ -102,7 +102,7 @@ class Registry:
         return schema
 
     def _fetch(self, path: str) -> bytes | None:
-        """The answer; None for 404. Whatever a registry does, this ends in time."""
+        """Return the answer; None for 404. It ends in time, also if the registry never answers."""
         request = urllib.request.Request(self.url + path, headers={"Accept": _ACCEPT})
         if self._login is not None:
             request.add_unredirected_header("Authorization", self._login)

@@ -23,7 +23,7 @@ def context_of(subject: str) -> str:
 
 
 def in_context(subject: str, context: str) -> str:
-    """Return the subject that a reference means: one without a context is in that of its parent."""
+    """Return the subject of a reference; without a context of its own, it has its parent's context."""
     if context == DEFAULT_CONTEXT or subject.startswith(":"):
         return subject
     return f":{context}:{subject}"

@@ -301,7 +301,7 @@ def _is_schema(path: FilePath) -> bool:
 
 
 def schema_of_file(path: Path) -> Schema:
-    """Read the schema of a file; its kind is that of the name's end."""
+    """Read the schema of a file; the end of its name tells the kind."""
     file = FilePath(path)
     kind = _TYPES.get(file.suffix.lower())
     if kind is None:

@@ -31,7 +31,7 @@ _Version = tuple[str, int]
 
 
 class SchemaTopic:
-    """The schemas that the records of the topic lead to; `versions` have those softly deleted too.
+    """The schemas that result from the topic's records; `versions` include softly deleted ones.
 
     `gone` are deleted for good, or written over, and still in the log. `left_out` counts other records, by the reason.
     """
