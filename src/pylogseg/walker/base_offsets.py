@@ -68,7 +68,7 @@ class Judged(NamedTuple):
 
 
 def spans_of(rows: BatchTable) -> list[Span]:
-    """Return what batches claim; a header of magic 0 or 1 has only the last offset."""
+    """Return the offsets and counts in batches' headers; magic 0 and 1 have only the last offset."""
     bases = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist()
     return [
         Span(*claim) for claim in zip(bases, rows.last_offset.tolist(), np.maximum(rows.count, 1).tolist(), strict=True)

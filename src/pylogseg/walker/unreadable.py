@@ -1,4 +1,4 @@
-"""Files with bytes that the disk cannot read: those read as zeros, the others as they are."""
+"""Files with bytes that the disk cannot read: lost ranges read as zeros, all other bytes as they are."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Patched:
             start = stop
 
     def _readable(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return what lies between the lost ranges."""
+        """Return the ranges between the lost ones."""
         ranges = []
         for first, last in sorted(self.lost):
             if start < min(first, end):
