@@ -21,6 +21,8 @@ _INVERTED = re.compile(r"(What|Whether|Whose|Who|Of|So is|So are|Nor)\b")
 _RELATIVE = re.compile(
     r"\b(what|whatever|which|whose|whoever|others|else|those (?:that|who|of)|that of|who\b(?! has))\b", re.I
 )
+#: Words that stand in the place of a noun in a description's first paragraph, the only one that most readers see.
+_FREE = re.compile(r"(?<!`)\b(what|whatever|whoever|those|that of)\b", re.I)
 _NOBODY = re.compile(r"\b(?:is|are|was|were|be|been) (?:said|told|known|named so|not known)\b", re.I)
 _GENERATED = re.compile(r"<!-- (?:columns of|table of|printed by) .*?<!-- end -->", re.DOTALL)
 _CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -105,6 +107,12 @@ def inverted() -> list[Place]:
 def doubly_relative() -> list[Place]:
     """Return sentences with two words that stand in the place of a noun."""
     return [place for place in _sentences() if len(_RELATIVE.findall(place.text)) > 1]
+
+
+def free_relatives() -> list[Place]:
+    """Return first paragraphs of docstrings with a word in the place of a noun."""
+    paragraphs = (place._replace(text=" ".join(place.text.split("\n\n")[0].split())) for place in _docstrings())
+    return [place for place in paragraphs if _FREE.search(place.text)]
 
 
 def agentless() -> list[Place]:
