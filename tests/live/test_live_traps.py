@@ -1,5 +1,5 @@
-"""Tests of live/fetching.py, live/idle.py, live/login.py, live/msk.py and live/settings.py. Tests of live/fetching.py,
-live/idle.py and live/msk.py: what brokers do to clients, by a man in the middle.
+"""Tests of live/connection.py, live/fetching.py, live/login.py, live/msk.py and live/settings.py. What brokers do to
+clients, by a man in the middle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helpers.shell import pylogseg as run
 import pylogseg
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.live import cluster as live_cluster
-from pylogseg.live import fetching, idle
+from pylogseg.live import connection, fetching
 from pylogseg.live import login as live_login
 from pylogseg.live.msk import MskSigner
 from pylogseg.live.settings import settings_of
@@ -145,10 +145,10 @@ def test_a_limit_of_our_own(served: str) -> None:
 
 
 def test_connections_are_used_again_and_closed(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    idle.close_all()
+    connection.close_idle()
     with Between(served) as middle, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        monkeypatch.setattr(idle, "IDLE_S", 0.3)
+        monkeypatch.setattr(connection, "IDLE_S", 0.3)
         for _ in range(3):
             assert pylogseg.read(f"kafka://{middle.servers}/txn-a").to_arrow() == expected()
         gc.collect()
@@ -165,14 +165,14 @@ def test_a_connection_that_the_broker_closed_is_not_taken() -> None:
         broker.produce("orders", b"1")
         url = f"kafka://{broker.bootstrap_servers}/orders"
         assert pylogseg.read(url).count() == 1
-        kept = [each.link for each in idle._idle if each.link.name in url]
+        kept = [each.link for each in connection._idle if each.link.name in url]
         assert kept
     for link in kept:
         until = time.monotonic() + 5
-        while idle._is_quiet(link) and time.monotonic() < until:
+        while connection._is_quiet(link) and time.monotonic() < until:
             time.sleep(0.01)
-        assert not idle._is_quiet(link)
-    assert idle.take_kept(next(each.key for each in idle._idle if each.link is kept[0])) not in kept
+        assert not connection._is_quiet(link)
+    assert connection.take_idle(next(each.key for each in connection._idle if each.link is kept[0])) not in kept
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
@@ -269,7 +269,7 @@ def test_msk_by_its_signer(served: str, monkeypatch: pytest.MonkeyPatch) -> None
         for given in (IAM, {**IAM, "sasl.mechanism": "", "sasl.jaas.config": f"{MODULE};"}):
             disk = pylogseg.open_dir(url, storage_options={"cluster": given})
             assert pylogseg.read(disk).to_arrow() == expected()
-            idle.close_all()
+            connection.close_idle()
     assert broker.mechanisms == {"OAUTHBEARER"}
     for token in broker.tokens:
         signed = urllib.parse.urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())

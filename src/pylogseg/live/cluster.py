@@ -14,7 +14,6 @@ from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import StorageError
 from pylogseg.format.messages import codes
 from pylogseg.format.names import TopicPartition
-from pylogseg.live import idle
 from pylogseg.live.connection import (
     LEADER_EPOCH,
     LIST_OFFSETS,
@@ -22,6 +21,8 @@ from pylogseg.live.connection import (
     METADATA,
     BrokenConnectionError,
     BrokerConnection,
+    keep_idle,
+    take_idle,
 )
 from pylogseg.live.settings import ClientSettings
 
@@ -126,7 +127,7 @@ class Cluster:
 
     def take(self, node: int | None) -> BrokerConnection:
         """Return an idle connection to a node, or a new one, for `give` or `BrokerConnection.close`."""
-        link = idle.take_kept((self.settings, node))
+        link = take_idle((self.settings, node))
         if link is not None:
             return link
         with self._lock:
@@ -141,7 +142,7 @@ class Cluster:
 
     def give(self, node: int | None, link: BrokerConnection) -> None:
         """Keep a connection without requests under way for the next who needs one."""
-        idle.keep((self.settings, node), link)
+        keep_idle((self.settings, node), link)
 
     def again(self, path: str, operation: str, attempt: Callable[[], _T]) -> _T:
         """Return the result of an attempt; repeat it while its error may end by itself.

@@ -1,13 +1,17 @@
-"""One connection to a broker: versions that both sides know, login, and requests, one ahead of the answers."""
+"""One connection to a broker: versions, login, requests (one ahead of the answers); and connections kept while idle."""
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
+import selectors
 import socket
 import ssl
 import struct
+import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from pylogseg.errors import StorageError
 from pylogseg.format.messages import codes, wire
@@ -168,3 +172,85 @@ def _wrap(context: ssl.SSLContext, plain: socket.socket, host: str, name: str) -
 
 
 _UNSUPPORTED = struct.pack(">h", codes.UNSUPPORTED_VERSION)
+
+
+# ---- idle connections: one thread of the process closes them, and ends when none is left ----
+
+#: So long an idle connection is kept for the next request to the same node.
+IDLE_S = 5.0
+#: Settings of a client, and a node of the cluster.
+IdleKey = tuple[object, int | None]
+
+
+class _Idle(NamedTuple):
+    key: IdleKey
+    link: BrokerConnection
+    since: float
+
+
+_idle: list[_Idle] = []
+_changed = threading.Condition()
+_closer: threading.Thread | None = None
+
+
+def keep_idle(key: IdleKey, link: BrokerConnection) -> None:
+    """Keep a connection without requests under way."""
+    global _closer
+    with _changed:
+        _idle.append(_Idle(key, link, time.monotonic()))
+        if _closer is None or not _closer.is_alive():
+            _closer = threading.Thread(target=_close_old, name="pylogseg-idle-connections", daemon=True)
+            _closer.start()
+
+
+def take_idle(key: IdleKey) -> BrokerConnection | None:
+    """Return the youngest connection that is kept and still open; None without one."""
+    with _changed:
+        for at in reversed(range(len(_idle))):
+            if _idle[at].key != key:
+                continue
+            link = _idle.pop(at).link
+            if _is_quiet(link):
+                return link
+            link.close()
+    return None
+
+
+def _is_quiet(link: BrokerConnection) -> bool:
+    """Check whether there is nothing to read: a broker sends nothing unasked, so that else the connection has ended."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(link, selectors.EVENT_READ)
+        return not selector.select(0)
+
+
+def close_idle() -> None:
+    """Close all connections that are kept."""
+    with _changed:
+        for entry in _idle:
+            entry.link.close()
+        _idle.clear()
+        _changed.notify_all()
+
+
+def _close_old() -> None:
+    global _closer
+    with _changed:
+        while _idle:
+            wait = _idle[0].since + IDLE_S - time.monotonic()
+            if wait > 0:
+                _changed.wait(wait)
+            else:
+                _idle.pop(0).link.close()
+        _closer = None
+
+
+def _begin_in_child() -> None:
+    """Close the copies that a forked process has; its parent goes on with the connections."""
+    global _changed, _closer
+    _changed, _closer = threading.Condition(), None
+    close_idle()
+
+
+atexit.register(close_idle)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
