@@ -1,5 +1,5 @@
-"""Tests of log/log.py, log/retention.py and log/retention_rules.py. The engine beside a real Kafka: the golden
-operation lists give the same answers, states and files.
+"""Tests of log/log.py and log/retention.py. The engine beside a real Kafka: the golden operation lists give the same
+answers, states and files.
 """
 
 import io

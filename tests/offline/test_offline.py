@@ -1,4 +1,4 @@
-"""Tests of cli/compact.py, cli/delete_records.py, cli/offline.py, cli/retain.py, log/retention_rules.py,
+"""Tests of cli/compact.py, cli/delete_records.py, cli/offline.py, cli/retain.py, log/retention.py,
 offline/compacting.py, offline/copying/into.py, offline/deleting_records.py, offline/options.py, offline/partition.py,
 offline/retaining.py, offline/running.py, offline/settings.py and transfer/checkpoints.py. The frame of the offline
 commands, and compact, retain and delete-records on the directories of a real broker.

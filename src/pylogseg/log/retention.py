@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from pylogseg.errors import OffsetOutOfRangeError
-from pylogseg.log.retention_rules import breached_by_size, breached_by_time
 from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.state import LogState
@@ -15,6 +15,36 @@ _log = logging.getLogger(__name__)
 
 #: Called for each segment from the oldest on, with the one after it: whether to delete it.
 Breached = Callable[[LogSegment, LogSegment | None], bool]
+
+
+class Aged(Protocol):
+    """A segment of a log, or the facts about one."""
+
+    @property
+    def size(self) -> int: ...
+    def largest_timestamp(self) -> int: ...
+
+
+S = TypeVar("S", bound=Aged)
+
+
+def breached_by_size(total_bytes: int, allowed: int) -> Callable[[S, S | None], bool]:
+    """Return the rule of ``retention.bytes``: segments without which a log still has so many bytes."""
+    surplus = total_bytes - allowed
+
+    def breached(segment: S, behind: S | None) -> bool:
+        nonlocal surplus
+        if allowed < 0 or surplus < segment.size or surplus < 0:
+            return False
+        surplus -= segment.size
+        return True
+
+    return breached
+
+
+def breached_by_time(now_ms: int, allowed_ms: int) -> Callable[[S, S | None], bool]:
+    """Return the rule of ``retention.ms``: segments whose newest record is older."""
+    return lambda segment, behind: allowed_ms >= 0 and now_ms - segment.largest_timestamp() > allowed_ms
 
 
 class OldestSegments:

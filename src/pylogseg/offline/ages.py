@@ -12,7 +12,7 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
-from pylogseg.log.retention_rules import breached_by_size, breached_by_time
+from pylogseg.log.retention import breached_by_size, breached_by_time
 from pylogseg.log.segment import LogSegment
 
 #: Why records above a high watermark stay.

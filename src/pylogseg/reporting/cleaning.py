@@ -14,7 +14,7 @@ from pylogseg.disk.target import Target
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.names import METADATA_TOPIC, FileKind
-from pylogseg.log.retention_rules import breached_by_size, breached_by_time
+from pylogseg.log.retention import breached_by_size, breached_by_time
 from pylogseg.offline.options import Options
 from pylogseg.offline.settings import Settings
 from pylogseg.reporting.facts import CleaningFact, Command, Freed
