@@ -1,5 +1,5 @@
-"""Tests of server/assignors.py, server/consumer_groups.py and server/regex.py. Groups of the new protocol: members
-come, go and fall silent in any order, and no partition has two owners.
+"""Tests of server/consumer_groups.py and server/regex.py. Groups of the new protocol: members come, go and fall silent
+in any order, and no partition has two owners.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import pylogseg
 from pylogseg.format.messages import codes
 from pylogseg.format.messages.codes import KafkaError
-from pylogseg.server.assignors import Part, ranges, uniform
-from pylogseg.server.consumer_groups import Beat, ConsumerGroup, KnownTopic, check_subscription
+from pylogseg.server.consumer_groups import (
+    Beat,
+    ConsumerGroup,
+    KnownTopic,
+    Part,
+    check_subscription,
+    ranges,
+    uniform,
+)
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

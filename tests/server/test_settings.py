@@ -1,4 +1,4 @@
-"""Tests of format/kafka_table.py, server/configs.py, server/defaults.py and server/writing/altering.py. Settings of
+"""Tests of format/kafka_table.py, server/configs.py, server/defaults.py and server/writing/admin.py. Settings of
 topics, the broker and groups: described, changed and refused as by a Kafka 4.3.
 """
 

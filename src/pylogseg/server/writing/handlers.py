@@ -20,7 +20,7 @@ from pylogseg.server.handlers import (
 )
 from pylogseg.server.service import Call
 from pylogseg.server.table import Api, ApiTable, Need, Rows, need_cluster, need_topics
-from pylogseg.server.writing import access, access_answers, admin, altering, one_node, producing, transacting
+from pylogseg.server.writing import access, access_answers, admin, one_node, producing, transacting
 from pylogseg.server.writing.access import Asking
 
 #: In a batch: the lower half of its attributes, and the bit of those of a transaction.
@@ -115,7 +115,7 @@ WRITING = ApiTable(
         Api(29, access_answers.describe_acls, need_cluster(acls.DESCRIBE)),
         Api(30, access_answers.create_acls, need_cluster(acls.ALTER), (Rows("results", "creations"),)),
         Api(31, access_answers.delete_acls, need_cluster(acls.ALTER), (Rows("filterResults", "filters"),)),
-        Api(33, altering.alter, _SETTINGS, (_RESOURCES,)),
+        Api(33, admin.alter_configs, _SETTINGS, (_RESOURCES,)),
         Api(34, one_node.alter_log_dirs, need_cluster(acls.ALTER), failure=one_node.fail_moves),
         Api(37, admin.create_partitions, (need_topics(acls.ALTER, "results"),),
             (Rows("results", "topics", ("name",)),)),
@@ -124,7 +124,7 @@ WRITING = ApiTable(
         Api(43, one_node.elect_leaders, need_cluster(acls.ALTER),
             (Rows("replicaElectionResults", "topicPartitions", ("topic",)),
              Rows("partitionResult", "partitions", item="partitionId"))),
-        Api(44, altering.alter_in_part, _SETTINGS, (_RESOURCES,)),
+        Api(44, admin.alter_configs_in_part, _SETTINGS, (_RESOURCES,)),
         Api(45, one_node.alter_reassignments, need_cluster(acls.ALTER),
             (Rows("responses", "topics", ("name",)), PARTITION_ROWS)),
         Api(46, one_node.reassignments, need_cluster(acls.DESCRIBE)),
