@@ -19,7 +19,7 @@ from helpers.typed_logs import write_orders
 import pylogseg
 from pylogseg.reading.arrow.batches import decoder
 from pylogseg.reading.arrow.sizes import BATCH_BYTES
-from pylogseg.spark import frames, jobs, searching
+from pylogseg.spark import frames, jobs
 from pylogseg.spark.options import parse
 from pylogseg.spark.source import PylogsegSource
 from pylogseg.spark.stream import SegmentStreamReader
@@ -34,7 +34,7 @@ def _of_tasks(spark: Any, tasks: Any, work: Any, schema: Any) -> Iterator[pa.Rec
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (frames, searching):
+    for module in (frames, jobs):
         monkeypatch.setattr(module, "map_tasks", _of_tasks)
         monkeypatch.setattr(module._compat, "cores_of", lambda spark: 1)
 

@@ -1,6 +1,5 @@
-"""Tests of spark/answers.py, spark/arguments.py, spark/counting.py, spark/exported.py, spark/jobs.py and
-spark/searching.py. Jobs: what they say and write is what the command line and plain Python say and write of the same
-files.
+"""Tests of spark/arguments.py, spark/exported.py and spark/jobs.py. Jobs: their rows and files are the ones of the
+command line and of plain Python for the same logs.
 """
 
 from __future__ import annotations

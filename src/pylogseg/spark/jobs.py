@@ -8,24 +8,34 @@ progress even if stderr is not a terminal.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
 
 import pylogseg
 from pylogseg import offline
 from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive_at, verify_archive
 from pylogseg.archive.writing import ArchiveResult
-from pylogseg.disk.columns import EXPORTED, RESTORED, STATS
+from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.columns import EXPORTED, HOURS, KEYS, RESTORED, STATS
+from pylogseg.disk.disk import Disk
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.tier.opening import is_tier
+from pylogseg.env.executor import Executor
 from pylogseg.errors import RequestError
-from pylogseg.format.columns import TableColumn, to_row
+from pylogseg.format.columns import TableColumn, get_columns, spark_ddl, to_row
+from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
 from pylogseg.inspect.search.patterns import Pattern, regular_expression
+from pylogseg.inspect.stats.counting import Counting, count_units
+from pylogseg.inspect.stats.groups import StatsGroup, units_of
 from pylogseg.inspect.verify.disk import VerifySummary, verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.inspect.verify.lacking import finding_texts
@@ -34,31 +44,81 @@ from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.offline.comparing import Difference
 from pylogseg.offline.restoring.partition import TableKeywords
 from pylogseg.offline.result import PartitionResult
-from pylogseg.reading.logs import logs_of
+from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.arrow.columns import arrow_schema
+from pylogseg.reading.logs import logs_of, partitions_of
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.ranges import Task
 from pylogseg.reading.selection import Moment
 from pylogseg.reading.state import IsolationLevel, LimitKeywords, OnCorrupt
 from pylogseg.reporting.report import Report
-from pylogseg.spark.answers import DETAIL, columns_of_kind, frame_partitions, small_frame, to_line
+from pylogseg.spark import _compat
+from pylogseg.spark._compat import VERSION, struct_of
 from pylogseg.spark.arguments import take_choice, take_executor, take_log, takes
-from pylogseg.spark.counting import count_records, count_segments
-from pylogseg.spark.exported import compare_with_table, read_for_restore
+from pylogseg.spark.exported import assign, compare_with_table, read_for_restore
+from pylogseg.spark.frames import map_tasks, read_options, read_segments
+from pylogseg.spark.moments import moment_of
+from pylogseg.spark.plan import plan
 from pylogseg.spark.restoring import restore_rows
-from pylogseg.spark.searching import find_records
+from pylogseg.spark.schema import selected_columns, spark_schema
+from pylogseg.spark.task import chunks, even_out
 from pylogseg.spark.write_options import parse_write
+from pylogseg.tables import counting
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import is_noted
 from pylogseg.tables.export.tables import COLUMNS, TableExport, export_logs, files_of_part, missing_files
 from pylogseg.tables.question import Question
 
+# ---- results as rows of a DataFrame, by their declared columns ----
+
+_DETAIL = TableColumn("detail", "string", "line of --json")
+_PLACE = (TableColumn("topic", "string", "by the folder's name"), TableColumn("partition", "int32", "as `topic`"))
+
+
+def _small_frame(spark: Any, rows: Iterable[Mapping[str, Any]], columns: Sequence[TableColumn]) -> Any:
+    """Return a DataFrame of a few rows of the driver: some columns of each, null where it has none of the name.
+
+    The rows become an Arrow table in the plan. A list of rows would be sent to the workers, and from there to the JVM,
+    each time the DataFrame is evaluated.
+    """
+    schema, lines = spark_ddl(columns), list(rows)
+    if VERSION < (4, 0):
+        return spark.createDataFrame([tuple(row.get(column.name) for column in columns) for row in lines], schema)
+    return spark.createDataFrame(pa.Table.from_pylist(lines, arrow_schema(columns)), struct_of(schema))
+
+
+def _columns_of_kind(kind: type, names: str = "") -> tuple[TableColumn, ...]:
+    """Return the declared columns of a class: some by their names, else all but the one that tells kinds apart."""
+    columns = {column.name: column for column in get_columns(kind) if column.name != "type"}
+    return tuple(columns[name] for name in names.split() or columns)
+
+
+def _to_line(value: Any) -> dict[str, Any]:
+    """Return a result as its line of ``--json``, with the text of that as `detail`."""
+    line = to_row(value)
+    return {**line, "detail": json.dumps(line)}
+
+
+def _frame_partitions(spark: Any, results: Iterable[Any], columns: Iterable[TableColumn], **more: Any) -> Any:
+    """Return a DataFrame of the results of partitions: topic and number, some columns, and the line of ``--json``."""
+    rows = list[dict[str, Any]]()
+    for result in results:
+        folder = parse_partition_folder(result.name)
+        assert folder is not None
+        rows.append({**_to_line(result), "topic": folder.topic, "partition": folder.partition, **more})
+    rows.sort(key=lambda row: (row["topic"], row["partition"]))
+    return _small_frame(spark, rows, (*_PLACE, *columns, _DETAIL))
+
+
+# ---- the jobs ----
+
 #: Columns of commands that rewrite or restore.
-_RESULT = columns_of_kind(
+_RESULT = _columns_of_kind(
     PartitionResult, "state reason path logStart logEnd bytesBefore bytesAfter segmentsBefore segmentsAfter"
 )
 
 #: Keywords of offline commands that a job gives them.
 _NOT_OF_JOBS = ("into", "storage")
-
-_log = logging.getLogger("pylogseg.spark")
 
 
 @takes(pylogseg.archive.write)
@@ -70,7 +130,7 @@ def archive(spark: Any, path: Any, archive: Any, **how: Any) -> Any:
     archive prune`` deletes them. The result is one row, the line of ``pylogseg archive --json``.
     """
     result = pylogseg.archive.write(path, archive, executor=take_executor(spark, how), **how)
-    return small_frame(spark, [to_row(result)], columns_of_kind(ArchiveResult))
+    return _small_frame(spark, [to_row(result)], _columns_of_kind(ArchiveResult))
 
 
 @takes(open_dir, pylogseg.audit)
@@ -85,14 +145,14 @@ def audit(spark: Any, path: Any, table: Any, *choice: Any, **how: Any) -> Any:
     """
     log, executor = take_log(path, how), take_executor(spark, how)
     result = pylogseg.audit(log, table, *choice, executor=executor, **how)
-    rows = [{**to_line(part), "name": part.name} for part in result.partitions]
+    rows = [{**_to_line(part), "name": part.name} for part in result.partitions]
     for finding in result.findings:
         more = {"name": finding.file, "right": not finding.is_wrong, "whole": finding.kind != "unread"}
-        rows.append({**to_line(finding), **more})
-    rows.append({**to_line(result), "name": result.table})
+        rows.append({**_to_line(finding), **more})
+    rows.append({**_to_line(result), "name": result.table})
     first = (TableColumn("type", "string", "kind of the line"), TableColumn("name", "string", "partition, file, table"))
-    counts = columns_of_kind(PartitionAudit, "right whole rows present double changed missing foreign unchecked")
-    return small_frame(spark, rows, (*first, *counts, DETAIL))
+    counts = _columns_of_kind(PartitionAudit, "right whole rows present double changed missing foreign unchecked")
+    return _small_frame(spark, rows, (*first, *counts, _DETAIL))
 
 
 @takes(open_dir)
@@ -127,7 +187,7 @@ def verify(
         disk = open_dir(path, **how).select(*chosen.arguments)
         parts = [part for part in disk.partitions if disk.is_named or not part.state]
         findings = verify_disk(disk, VerifySummary(depth), partitions=parts, choice=chosen, executor=executor)
-    return small_frame(spark, map(to_row, findings), columns_of_kind(Finding))
+    return _small_frame(spark, map(to_row, findings), _columns_of_kind(Finding))
 
 
 @takes(open_dir)
@@ -147,11 +207,11 @@ def stats(
     """
     chosen, executor = take_choice(choice, how), take_executor(spark, how)
     if by in ("hour", "key"):
-        return count_records(spark, path, chosen, by, top, how)
+        return _count_records(spark, path, chosen, by, top, how)
     if by not in ("partition", "topic", "all"):
         raise RequestError(f"by: expected partition, topic, all, hour or key, not {by!r}")
     disk = open_dir(path, **how).select(*chosen.arguments)
-    return small_frame(spark, count_segments(disk, by, executor), STATS)
+    return _small_frame(spark, _count_segments(disk, by, executor), STATS)
 
 
 @takes(open_dir, pylogseg.report)
@@ -184,7 +244,7 @@ def grep(
     """
     text = pattern if isinstance(pattern, str) else pattern.decode("utf-8", "surrogateescape")
     needle = regular_expression(text, ignore_case) if regex else text.encode("utf-8", "surrogateescape")
-    return find_records(spark, path, Pattern(needle, places, ignore_case, invert), columns, options)
+    return _find_records(spark, path, Pattern(needle, places, ignore_case, invert), columns, options)
 
 
 @takes(open_dir, offline.diff, without=["tier"])
@@ -204,9 +264,9 @@ def diff(spark: Any, a: Any, b: Any, *choice: Any, **how: Any) -> Any:
         return compare_with_table(spark, a, chosen, os.fspath(b), storage)
     one, other = (take_log(source, {"storage_options": storage}) for source in (a, b))
     differences = offline.diff(one, other, *chosen.arguments, executor=executor, **how)
-    counts = columns_of_kind(Difference, "same recordsA recordsB missing extra changed")
+    counts = _columns_of_kind(Difference, "same recordsA recordsB missing extra changed")
     duplicates = TableColumn("duplicates", "int64", "rows of a table with the offset of another row")
-    return frame_partitions(spark, differences, (*counts, duplicates), duplicates=0)
+    return _frame_partitions(spark, differences, (*counts, duplicates), duplicates=0)
 
 
 class _ExportQuestion(LimitKeywords, total=False):
@@ -261,7 +321,7 @@ def export(
     parts = export_logs(logs, table, selection, state, keep_deleted=keep_deleted, executor=executor)
     files = [file for part in parts for file in files_of_part(part, table.store)]
     files += missing_files(disk, logs, selection, state, chosen)
-    return small_frame(spark, map(to_row, files), EXPORTED)
+    return _small_frame(spark, map(to_row, files), EXPORTED)
 
 
 @takes(open_dir, pylogseg.lake)
@@ -275,7 +335,7 @@ def lake(spark: Any, path: Any, table: str, *choice: Any, **how: Any) -> Any:
     """
     log, executor = take_log(path, how), take_executor(spark, how)
     tables = pylogseg.lake(log, table, *choice, executor=executor, **how)
-    return small_frame(spark, map(to_row, tables), columns_of_kind(LakeTable))
+    return _small_frame(spark, map(to_row, tables), _columns_of_kind(LakeTable))
 
 
 @takes(open_dir, pylogseg.lake, without=["progress", "latest"])
@@ -328,7 +388,7 @@ def compact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
     """
     executor, (topic, partition) = take_executor(spark, how), take_choice(choice, how).arguments
     result = offline.compact(path, into=out, topic=topic, partition=partition, executor=executor, **how)
-    return frame_partitions(spark, result, _RESULT)
+    return _frame_partitions(spark, result, _RESULT)
 
 
 @takes(offline.redact, without=_NOT_OF_JOBS)
@@ -336,7 +396,7 @@ def redact(spark: Any, path: str, out: str, *choice: Any, **how: Any) -> Any:
     """Delete or blank records as `pylogseg.offline.redact` does; see `compact` for ``out`` and the rows."""
     executor, (topic, partition) = take_executor(spark, how), take_choice(choice, how).arguments
     result = offline.redact(path, into=out, topic=topic, partition=partition, executor=executor, **how)
-    return frame_partitions(spark, result, _RESULT)
+    return _frame_partitions(spark, result, _RESULT)
 
 
 @takes(
@@ -357,7 +417,7 @@ def restore_tier(spark: Any, path: str, target: str, *choice: Any, **how: Any) -
     result = offline.restore(path, target, keep_going=True, **where, **how)
     for note in [*result.notes, *finding_texts(result.lacking)]:
         _log.warning("%s", note)
-    return frame_partitions(spark, result, _RESULT)
+    return _frame_partitions(spark, result, _RESULT)
 
 
 def restore(
@@ -396,4 +456,72 @@ def restore(
             f"{' and '.join(how)} are for an exported table; all rows of a DataFrame are written: filter them"
         )
     restored = restore_rows(spark, rows, write, storage_options, overwrite=overwrite, dry_run=dry_run)
-    return small_frame(spark, restored, RESTORED)
+    return _small_frame(spark, restored, RESTORED)
+
+
+_log = logging.getLogger("pylogseg.spark")
+
+
+# ---- counts of `stats` ----
+
+_COUNTS = {"hour": (HOURS, counting.by_hour), "key": (KEYS, counting.by_key)}
+_TIMES = [column.name for column in STATS if column.type == "timestamp"]
+
+
+def _count_segments(disk: Disk, by: str, executor: Executor) -> Iterator[dict[str, Any]]:
+    """Yield the columns `STATS` of each partition or topic, or of all; checkpoints that cannot be read are logged."""
+    notes: list[str] = []
+    units = [(unit, 0) for unit in units_of(disk, partitions_of(disk), notes)]
+    for note in notes:
+        _log.warning("not known: %s", note)
+    for _, row in count_units(units, by, Counting(), _stats_row, executor):
+        yield {**row, **{name: moment_of(row[name], name, row["name"]) for name in _TIMES}}
+
+
+def _stats_row(group: StatsGroup) -> dict[str, Any]:
+    return to_row(group, STATS)
+
+
+def _count_records(
+    spark: Any, path: Any, choice: PartitionChoice, by: str, top: int, opening: Mapping[str, Any]
+) -> Any:
+    """Return a DataFrame with a row for each topic and hour, or key: the `top` ones, all if it is 0.
+
+    `opening` has the arguments ``storage_options`` and ``tier`` of `open_dir`.
+    """
+    from pyspark.sql import functions as sql
+
+    columns, count = _COUNTS[by]
+    names = {"storage_options": "storageOptions", "tier": "tier"}
+    how = {names[name]: value for name, value in opening.items() if value is not None}
+    if not choice.is_all:
+        how["assign"] = assign(open_dir(path, **opening).select(*choice.arguments))
+    counts = read_segments(spark, path, counting.READ[by], batch_fn=count, schema=spark_ddl(columns), **how)
+    sums = counts.groupBy("topic", by).agg(*(sql.sum(name).alias(name) for name in ("records", "bytes")))
+    if by == "hour":
+        return sums.orderBy("topic", by)
+    ordered = sums.orderBy("records", "topic", by, ascending=[False, True, True])
+    return ordered.limit(top) if top else ordered
+
+
+# ---- search ----
+
+
+def _find_records(
+    spark: Any, path: Any, pattern: Pattern, columns: Sequence[str] | None, options: dict[str, Any]
+) -> Any:
+    """Return a DataFrame of the records that match; see `read_segments` for `columns` and `options`."""
+    paths, parsed = read_options(path, options, columns)
+    names = selected_columns(parsed)
+
+    def work(task: Task) -> Iterator[pa.RecordBatch]:
+        return even_out(_matches(chunks(task, parsed, ()), pattern, arrow.schema(names)), parsed)
+
+    return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
+
+
+def _matches(read: Iterator[Chunk], pattern: Pattern, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for columns, segment in read:
+        rows = np.flatnonzero(pattern.matches(columns))
+        if len(rows):
+            yield arrow.record_batch(Chunk(columns.take(rows), segment), target)
