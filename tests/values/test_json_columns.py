@@ -1,5 +1,5 @@
-"""Tests of values/json_columns.py, values/schemas/columns.py, values/schemas/frames.py and values/typed_json.py. What a
-kernel takes of JSON is what pyarrow's reader makes of it, and all else is left to that.
+"""Tests of values/schemas/columns.py, values/schemas/frames.py and values/typed_json.py. The kernel decodes usual JSON
+values as pyarrow's reader does, and leaves all other values to that reader.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 
 import pylogseg
 from pylogseg._native import _json, _typed
-from pylogseg.values.json_columns import JsonColumns
 from pylogseg.values.schemas.frames import Framed, Named
 from pylogseg.values.schemas.schema import Schema
-from pylogseg.values.typed_json import JsonEngine
+from pylogseg.values.typed_json import JsonColumns, JsonEngine
 
 BAD = 99
 FLAT = {"properties": {n: {"type": t} for n, t in zip("abcd", ("integer", "number", "string", "boolean"), strict=True)}}

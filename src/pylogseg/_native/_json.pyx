@@ -1,6 +1,6 @@
 """Values in JSON: as columns where nothing in them is unusual, and as lines for a reader of such.
 
-Values lie at places in sources, as for `_typed`. `values/json_columns.py` makes the parts of a schema.
+Values lie at places in sources, as for `_typed`. `values/typed_json.py` makes the parts of a schema.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
