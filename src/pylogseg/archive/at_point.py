@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def archive_url(archive: str | os.PathLike[str]) -> str:
-    """Return the URL that reads an archive as a tier: of a folder, of a URL with the layout before it or without."""
+    """Return the URL that reads an archive as a tier; `archive` is a folder, or a URL with or without its layout."""
     text = os.fspath(archive).rstrip("/")
     if is_tier(text):
         return text

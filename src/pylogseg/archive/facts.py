@@ -26,7 +26,7 @@ from pylogseg.reading.seek import end_offset, headers_from
 
 
 def file_faults(log_dir: LogDir, checkpoints: OffsetCheckpoints) -> Iterator[str]:
-    """Yield a fault for each small file of a log directory that says less than its broker wrote."""
+    """Yield a fault for each damaged small file of a log directory, and for log starts that lost their entries."""
     for kind, effect in _EFFECTS.items():
         file = checkpoints.file(kind)
         # A broker may not have written recovery points yet, and the cleaner cleans where there is something to clean.

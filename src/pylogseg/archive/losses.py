@@ -80,7 +80,7 @@ def _why_not(name: str, absent: Collection[ArchivedPartition], before: Point | N
 
 
 def absence_fault(partition: ArchivedPartition, before: Point, seen: SeenCluster) -> str:
-    """Say that a point has a partition, and no disk any more; the words stay until a disk has it again."""
+    """Return the fault of a partition that a point has and no disk; it stays the same until a disk has it again."""
     disk = before.disks[partition.disk]
     if disk.state == "absent" and partition.fault:
         return partition.fault

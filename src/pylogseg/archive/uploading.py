@@ -164,9 +164,10 @@ def upload(
 def _as_before(
     job: UploadJob, stem: str, archived: ArchivedSegment | None, beside: Callable[[int], tuple[bytes, bytes]]
 ) -> tuple[bytes, bytes] | None:
-    """Return the small objects of a segment that has this name already: a point needs them, also one not listed yet.
+    """Return the small objects of an uploaded segment unchanged; None if it has none, or other ones.
 
-    A manifest that the store lost gets the time of the run that uploaded it: a point has that time.
+    A point may need them, also a point that is not listed yet. If the store lost the manifest, it is made again with
+    the time of the run that uploaded it, since the point has its digest.
     """
     name = stem + SUFFIXES[2]
     old = job.store.read(name)
