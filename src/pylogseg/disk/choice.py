@@ -28,7 +28,7 @@ class PartitionChoice(NamedTuple):
     ) -> PartitionChoice:
         """Return the choice of a caller's arguments; RequestError for anything but names and numbers.
 
-        An empty sequence is refused: it may be what a computation that failed has left, and not a wish for all.
+        An empty sequence is refused: it may come from a failed computation, and does not mean all.
         """
         names, numbers = _several(topic, "topic"), _several(partition, "partition")
         for name in names:

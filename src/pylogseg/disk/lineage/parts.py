@@ -138,10 +138,10 @@ class _Range(NamedTuple):
 
 
 def _find_agreed_ranges(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[int, int, bool]]:
-    """Return the offsets in a range where a part has no other leader epoch than the log, as ranges.
+    """Return the parts of a range in which a part's leader epochs do not contradict the log's ones.
 
-    With each, whether the part does not know the epoch there, since that was deleted from its list. A part has another
-    one below a common epoch where deleted records came back by a crash: nobody could compare these any more.
+    Each comes with a flag: True if the part has no epoch there, since its list begins later. Below a common epoch the
+    two contradict each other if a crash brought deleted records back, which no replica has compared.
     """
     begins = {entry.start_offset for entry in (*part.epochs, *lineage.epochs) if low < entry.start_offset < high}
     agreed: list[tuple[int, int, bool]] = []

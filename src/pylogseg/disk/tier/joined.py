@@ -191,7 +191,7 @@ def joined_with(tier: str, storage_options: Mapping[str, Any] | None, *, memory_
 def joined_files(
     tier: str, path: str, storage_options: Mapping[str, Any] | None, *, memory_map: bool = False
 ) -> DiskWithTier:
-    """Return the disks with a tier for a file of a partition: only that is listed in the tier, once for all its files.
+    """Return a disk with a tier, for a file of a partition: the tier lists only this partition, once for all files.
 
     A path that was not there is looked for again.
     """

@@ -281,7 +281,7 @@ def mark_text(cluster_id: str) -> str:
 
 
 def read_mark(store: ObjectStore) -> str | None:
-    """Return of which cluster an archive is, empty if its first disks did not say; None if no mark is there.
+    """Return the cluster id of an archive, empty if its first disks had none; None without a mark.
 
     CorruptionError if it is not what `mark_text` makes.
     """
