@@ -266,7 +266,7 @@ def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) ->
 
 
 def _submit(pool: ThreadPoolExecutor, function: Callable[..., R], *given: Any) -> Future[R]:
-    """Give a job to a pool; an interrupt in between could leave one of their locks held."""
+    """Give a job to a pool with interrupts held back: one in between could leave a lock of the pool held."""
     with held_back():
         return pool.submit(function, *given)
 

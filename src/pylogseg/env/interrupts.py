@@ -55,7 +55,7 @@ def result_of(job: futures.Future[T]) -> T:
 
 
 def note_all() -> None:
-    """Note interrupts from now on, for the command of this process; one that meets a destructor comes again."""
+    """Note interrupts from now on, for the command of this process; raise one again that a destructor swallowed."""
     before = sys.unraisablehook
 
     def note(number: int, frame: FrameType | None) -> None:
