@@ -22,7 +22,7 @@ _TYPES = (
 
 
 def kind_of_keys(keys: Sequence[str | None]) -> str | None:
-    """Return ``config``, ``status`` or ``offset`` if all of these are keys of such a topic; None is no text."""
+    """Return ``config``, ``status`` or ``offset`` if all keys are of such a topic; a key that is no text is None."""
     for kind, pattern in KEYS.items():
         if keys and all(key is not None and pattern.fullmatch(key) for key in keys):
             return kind
