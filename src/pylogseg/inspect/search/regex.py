@@ -130,7 +130,7 @@ def search(
 ) -> npt.NDArray[np.bool_] | None:
     """Return a mask of the spans that match a pattern; None if RE2 cannot be used for it.
 
-    The flag IGNORECASE counts; there is no answer to others. A size of -1 matches nothing.
+    Only the flag IGNORECASE is supported; any other gives None. A size of -1 matches nothing.
     """
     text = None if pattern.flags & ~re.IGNORECASE else in_re2(pattern.pattern)
     if text is None or int(np.maximum(size, 0).sum(dtype=np.int64)) > _MOST_BYTES:

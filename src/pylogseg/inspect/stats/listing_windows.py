@@ -91,7 +91,7 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
 
 
 def _tells_first(rows: BatchTable) -> bool:
-    """Check whether the header of the first batch has the time of its first record: it is whole, and has a time."""
+    """Check whether the base timestamp of the first batch is its first record's: it has a time, and lost no record."""
     is_whole = rows.count[0] == rows.last_offset[0] - rows.base_offset[0] + 1
     is_timed = rows.max_timestamp[0] >= 0 and rows.rows["base_timestamp"][0] >= 0
     return bool(is_whole and is_timed and not rows.has_delete_horizon[0])

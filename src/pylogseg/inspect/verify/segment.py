@@ -235,7 +235,7 @@ class SegmentCheck(Visitor):
             self._producers.window(rows)
 
     def _compare(self, rows: BatchTable) -> None:
-        """Compare the indexes with batches; an entry may lead to one with a wrong offset, and knows the right one."""
+        """Compare the indexes with batches. An entry for a batch with a wrong base offset has the true one."""
         wrong = self._judged.is_wrong
         for index in self._indexes:
             index.window(rows, rows[~wrong] if wrong.any() else rows)
