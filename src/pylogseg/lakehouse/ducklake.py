@@ -223,7 +223,7 @@ def _load(connection: Any, extension: str) -> None:
 
 
 def _is_conflict(error: Exception) -> bool:
-    """True if another transaction came first, or has a catalog in SQLite at this moment."""
+    """True if another transaction committed first, or holds the lock of a catalog in SQLite."""
     return isinstance(error, duckdb.TransactionException) or "database is locked" in str(error)
 
 

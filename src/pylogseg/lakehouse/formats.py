@@ -209,7 +209,7 @@ TABLE_TEXT = (
 
 
 def check_path(table: TableName) -> None:
-    """Refuse a path that the libraries of a format take for another one: nobody would find all files of a table."""
+    """Refuse a path with characters that the libraries of a format decode: readers would look for files elsewhere."""
     path = table.place or (table.name if table.format.takes_url else "")
     whole = os.path.abspath(path)
     mark = None if "://" in path or not path else re.search(table.format.misread, whole.replace(os.sep, "/"))

@@ -282,7 +282,7 @@ def _check_end(source: LogHere, had: Covered, state: ReadState, table: str) -> N
 
 
 def _check_lineage(source: LogHere, had: Covered, end: int, table: str) -> None:
-    """Refuse a log in which the last offset of the table was written by another leader, or is of no leader."""
+    """Refuse a log in which the last offset of the table belongs to another leader epoch than in the table."""
     lineage = source.lineage_to(end)
     ends = lineage.ends()
     if had.epoch == UNKNOWN_EPOCH or not lineage.epochs or had.next_offset <= lineage.epochs[0].start_offset:

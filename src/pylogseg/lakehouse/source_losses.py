@@ -105,10 +105,10 @@ def partitions_below(ledger: Ledger, table: str, vanished: Mapping[int, Sequence
 
 
 def vanished_partitions(whole: WholeDisk, topic: SourceTopic, ledger: Ledger | None) -> dict[int, list[str]]:
-    """Return the partitions of a topic without a segment, by number, with the places where they would be.
+    """Return lost partitions of a topic, by number, with the folders where they would be.
 
-    A ledger or the checkpoints of the log directories know them. One of which the cluster's metadata says that it is
-    on other brokers is none of these. (No broker deletes one partition of a topic.)
+    The ledger or a checkpoint names them, and they have no segment. Partitions that the cluster's metadata places on
+    other brokers are not lost. (No broker deletes a single partition of a topic.)
     """
     bare = {part.partition: [part.path] for part in topic.bare}
     present = {source.partition.partition for source in topic.logs}
