@@ -96,7 +96,7 @@ class FetchedView:
 
     @property
     def size(self) -> int:
-        """Bytes, once the end was reached; before that more than there are."""
+        """Size in bytes once the end was reached; before that, a number above any size."""
         return self._size if self._is_done else UNKNOWN_SIZE
 
     def read(self, position: int, size: int) -> memoryview:
@@ -133,7 +133,7 @@ class FetchedView:
     # ---- transactions ----
 
     def mask_committed(self, rows: BatchTable, segment: Any = None) -> tuple[npt.NDArray[np.bool_], int | None]:
-        """Return a mask of batches that are not of an aborted transaction, by the answers that brought them; no end."""
+        """Return a mask without batches of aborted transactions, which fetch answers name; and None, for no end."""
         kept = np.ones(len(rows), np.bool_)
         for piece in self._pieces:
             if piece.aborted:
@@ -279,7 +279,7 @@ class FetchedView:
         return True
 
     def _wait_for_quota(self, throttle_ms: int) -> None:
-        """Wait as a quota has it: the broker is mute for so long. The first long wait is a warning."""
+        """Count the time for which a quota mutes the connection; log a warning once it becomes long."""
         before, self._waited_ms = self._waited_ms, self._waited_ms + throttle_ms
         if before < _LONG_WAIT_MS <= self._waited_ms:
             _log.warning(
