@@ -37,7 +37,7 @@ class StoreUpload:
 
     @contextlib.contextmanager
     def open_scratch(self, *, dry_run: bool = False) -> Iterator[Path]:
-        """Keep others away; yield a folder of this machine with the small files of the log directory."""
+        """Lock the place against other restores; yield a local folder with the small files of the log directory."""
         with contextlib.ExitStack() as stack:
             if not dry_run:
                 stack.enter_context(lock_place(self.store, "restore"))
