@@ -129,7 +129,7 @@ class Owner(NamedTuple):
 def open_in(
     directory: LogDirectory, name: str, config: LogConfig, clock: Clock, scheduler: Scheduler | None, owner: Owner
 ) -> EmbeddedLog:
-    """Open the log of a folder in a log directory, whose one use passes to the log, or ends with an error."""
+    """Open the log of a folder in a log directory; the log then owns `directory`, and an error closes it."""
     if config.segment_index_bytes < LEAST_INDEX_BYTES:
         directory.close()
         raise RequestError(
