@@ -92,7 +92,7 @@ class LogCopies:
             yield damage
 
     def between(self, first: int, end: int, damage: Damage) -> Iterator[Good]:
-        """Yield the good batches of offsets that no segment has; note in `damage` whose they are."""
+        """Yield good batches of other copies for offsets that no segment has; `damage` gets the copies' names."""
         yield from self._read_others(damage, first, end, "")
 
     def search_others(self, first: int, end: int | None, but: str) -> tuple[list[str], list[NotCopied]]:

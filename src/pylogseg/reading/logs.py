@@ -99,7 +99,7 @@ def check_once(partitions: Iterable[Partition]) -> None:
 def logs_of(disk: Disk, *, from_log_start: bool = True, with_ends: bool = False) -> list[LogFiles]:
     """Return single files and the partitions of `partitions_of` as logs; StorageError if none can be listed.
 
-    With ends, these are noted that the checkpoints have.
+    With `with_ends`, the logs also have the ends of their checkpoints, as `noted`.
     """
     chosen = partitions_of(disk)
     if chosen and chosen[0].error is not None and not disk.loose:

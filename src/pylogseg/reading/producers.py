@@ -24,7 +24,7 @@ def raise_refused(error: PylogsegError) -> None:
 
 
 def leave_out(error: PylogsegError) -> None:
-    """Go on without it: `verify` reports it."""
+    """Ignore an unreadable snapshot or batch: `verify` reports it."""
 
 
 def producers_at(
