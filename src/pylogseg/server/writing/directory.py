@@ -302,7 +302,7 @@ def _begins_with_control(path: str) -> bool:
 
 
 def _select_settings(topic: str, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return a topic's settings for the manager, explicit ones of retention too: without them it deletes nothing."""
+    """Return a topic's settings for the manager, always with retention settings: without them it deletes nothing."""
     settings_of_log = config(topic, settings)
     own = {name.replace(".", "_"): value for name, value in settings.items()}
     return {**{name: getattr(settings_of_log, name) for name in _SAID}, **own}

@@ -84,7 +84,7 @@ class MemoryLogs:
                 log.offsets.update_high_watermark(log.offsets.end)
 
     def compact(self, served: ServedPartition) -> None:
-        """Compact a log if as much of it is new as a broker waits for: nobody else does."""
+        """Compact a log if its dirty ratio is high enough for a cleaner; in memory, no other thread cleans."""
         log = served.log()
         if len(log.segments) == 1:
             return

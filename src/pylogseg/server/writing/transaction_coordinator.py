@@ -154,7 +154,7 @@ class TransactionCoordinator:
         return group in found.groups or self._groups.place_of(group) in found.places
 
     def end(self, name: str, producer: ProducerIdAndEpoch, *, commits: bool, version: int) -> ProducerIdAndEpoch:
-        """Commit or abort; return who the client is from then on."""
+        """Commit or abort; return the producer id and epoch that the client has from then on."""
         with self._changed:
             txn = self._find_transaction(name)
             if txn.end(self._now_ms(), producer, commits=commits, version=version, new_id=self._new_id) is not None:
