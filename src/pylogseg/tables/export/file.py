@@ -46,7 +46,7 @@ _ROW_GROUP_ROWS = 1 << 20
 
 
 class UnfitTimeError(Exception):
-    """The file is to be written again, with a column of exact timestamps."""
+    """The column cannot hold a timestamp: the file has to be written again, with a column of exact ones."""
 
 
 @dataclass(frozen=True)

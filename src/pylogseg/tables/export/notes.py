@@ -101,7 +101,7 @@ def said_of(store: ObjectStore) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def writing(store: ObjectStore, shape: Mapping[str, Any], names: Iterable[str]) -> Iterator[None]:
-    """Say that a run writes partitions, and at its end that the table is whole; an error leaves it to the next run.
+    """Note that a run writes partitions, and at its end that the table is complete; after an error, a later run does.
 
     Work that a killed run had begun stays unfinished until a later one has written it.
     """

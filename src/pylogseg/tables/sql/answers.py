@@ -112,7 +112,7 @@ _HAS_FILTERS = int(pa.__version__.partition(".")[0]) >= 26
 
 
 def with_dictionaries(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose names that records have in common are in dictionaries, where filters on these work."""
+    """Return a schema with dictionaries for repeated texts such as `topic`, if this pyarrow filters them right."""
     if not _HAS_FILTERS:
         return schema
     return pa.schema([_encode_field(field) for field in schema], schema.metadata)

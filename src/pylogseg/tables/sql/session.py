@@ -360,7 +360,7 @@ class _Table(pads.Dataset):
 
 
 class _Scanner(pads.Scanner):
-    """One reading, by the threads that ask: pyarrow's own scanners go on in threads that outlive them."""
+    """One reading, in duckdb's threads; the threads of pyarrow's own scanners would outlive the query."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._reader = reader
