@@ -162,7 +162,7 @@ def _quote(array: pa.Array, kind: int) -> pa.Array:
 
 
 def _scalar(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Any]:
-    """The text of a value without others in it; and whether it is a string in JSON: of all, none, or by row."""
+    """Return texts of values of a type without parts; and whether JSON quotes them: all, none, or a mask by row."""
     if pa.types.is_null(kind):
         return pa.nulls(len(array), pa.string()), False
     if pa.types.is_floating(kind):

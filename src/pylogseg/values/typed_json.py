@@ -249,12 +249,12 @@ class JsonEngine:
 
 
 def _is_large(numbers: pa.Array) -> Any:
-    """True if doubles may be another whole number than a value has."""
+    """Return a mask of doubles so large that the text may have had another whole number."""
     return pa.types.is_floating(numbers.type) and np.abs(np.asarray(pc.fill_null(numbers, 1.0))) >= _EXACT
 
 
 def _is_zero(numbers: pa.Array) -> Any:
-    """True if doubles are zero, as pyarrow's reader makes too small numbers."""
+    """Return a mask of doubles that are zero: pyarrow's reader also makes zeros of too small numbers."""
     return pa.types.is_floating(numbers.type) and np.asarray(pc.fill_null(numbers, 1.0)) == 0
 
 

@@ -172,7 +172,7 @@ class _Connections(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
 
 def _opener(opened: list[socket.socket]) -> urllib.request.OpenerDirector:
-    """As urllib has it, with proxies, but without redirects, and without files and FTP."""
+    """Return urllib's opener with proxies, but without redirects, files and FTP."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
