@@ -1,4 +1,4 @@
-"""`pylogseg` and `python -m pylogseg`: the shell. Interrupts count from here on, before click is there."""
+"""`pylogseg` and `python -m pylogseg`: the shell. It handles Ctrl-C from here on, before click is loaded."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from typing import Any
 def load_lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package whose stub says where its names come from.
 
-    The stub, `__init__.pyi`, is the only list, also for type checkers: lines ``from MODULE import NAME as NAME``. A
-    name that the package itself is the MODULE of is a module in it; programs import these, so `__all__` has none.
+    The stub, `__init__.pyi`, is the only list, also for type checkers: lines ``from MODULE import NAME as NAME``. If
+    MODULE is the package itself, NAME is a module of it; programs import modules, so `__all__` leaves them out.
     """
     homes: dict[str, str] = {}
     with open(os.path.join(sys.modules[package].__path__[0], "__init__.pyi"), encoding="utf-8") as stub:
