@@ -1,7 +1,7 @@
 """The errors that pylogseg raises, and the results of a scan.
 
-The class of an error says what is wrong: the bytes (`CorruptionError`), the request (`RequestError`) or the disk
-(`StorageError`).
+The class of an error says what is wrong: the bytes (`CorruptionError`), the request (`RequestError`), the disk
+(`StorageError`), or too little for this process (`ExhaustedError`, and Python's `MemoryError`).
 """
 
 from __future__ import annotations
@@ -177,6 +177,30 @@ def is_denied(error: BaseException) -> bool:
     """Check whether an error says that this user may not look there; the file may exist or not."""
     number = error.errno if isinstance(error, OSError) else None
     return number in (errno.EACCES, errno.EPERM) or isinstance(error.__cause__, PermissionError)
+
+
+class ExhaustedError(PylogsegError, OSError):
+    """The system had no descriptor or no memory left, so a file was not read: that says nothing about the file.
+
+    It is no `StorageError`, which readers of damaged disks take for a file that cannot be read; the parameters are the
+    same.
+    """
+
+    kind = "exhausted"
+
+    def __init__(self, path: str, operation: str, reason: str, number: int | None = None) -> None:
+        remedy = "give the process more memory, or fewer --jobs"
+        if number != errno.ENOMEM:
+            remedy = "raise the limit of open files (ulimit -n), or close files of other programs"
+        super().__init__(f"{path}: cannot {operation}: {reason}: {remedy}")
+        self.path, self.operation, self.reason = path, operation, reason
+        self.errno, self.filename, self.strerror = number, path, reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.path, self.operation, self.reason, self.errno))
 
 
 class MissingKeyError(StorageError):

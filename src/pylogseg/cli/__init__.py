@@ -187,6 +187,11 @@ class LazyCommands(click.Group):
         except MemoryError as error:
             _complain(f"out of memory: {error or 'an allocation failed'}")
             ctx.exit(2)
+        except RuntimeError as error:
+            if str(error) != "can't start new thread":
+                raise
+            _complain("the system starts no more threads: give the process more memory or processes, or use --jobs 1")
+            ctx.exit(2)
         except OverflowError as error:
             _complain(f"a number is too large: {error}")
             ctx.exit(2)

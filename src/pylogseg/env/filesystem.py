@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import read_over
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, ExhaustedError, PylogsegError, RequestError, StorageError
 
 if TYPE_CHECKING:
     from pylogseg._native._records import FileMap
@@ -37,6 +37,10 @@ SMALL_FILE_BYTES = int(_chosen) if _chosen.isdecimal() else 64 << 20
 #: Files that were written to later than this before they were opened are not mapped: a write may still be under way, of
 #: which the time of modification would say no more.
 SETTLED_NS = 2_000_000_000
+
+
+#: A process, or the machine, has no more descriptors or memory: the file may be in order.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Entry(NamedTuple):
@@ -334,7 +338,7 @@ def _read_at(descriptor: int, position: int, size: int) -> bytes:
 
 
 class _named:
-    """Turns an OSError into a StorageError that names the file."""
+    """Turns an OSError into a StorageError that names the file, or into an ExhaustedError."""
 
     def __init__(self, path: str, operation: str) -> None:
         self.path, self.operation = path, operation
@@ -345,7 +349,9 @@ class _named:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
+        if isinstance(error, OSError) and not isinstance(error, PylogsegError):
+            if error.errno in _EXHAUSTED:
+                raise ExhaustedError(self.path, self.operation, error.strerror or str(error), error.errno) from error
             raise storage_error(self.path, self.operation, error) from error
 
 

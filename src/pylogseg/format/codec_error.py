@@ -1,5 +1,7 @@
 """The errors of all codecs, and the limit of decompression."""
 
+import zlib
+
 #: Bytes that one batch may decompress to, unless the caller says otherwise.
 DECOMPRESSED_LIMIT_BYTES = 64 << 20
 
@@ -15,6 +17,14 @@ class CodecError(ValueError):
 def over(limit: int) -> CodecError:
     """Return the error for bytes that would become more than `limit` bytes."""
     return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch: {RAISE_IT}", is_limit=True)
+
+
+def of_library(name: str, error: Exception, what: str = "") -> CodecError | MemoryError:
+    """Return the error for what a codec's library raised; one that got no memory has said nothing about the bytes."""
+    reason, text = f"{name}: {what}{error}", str(error)
+    # -4 is zlib's own number for it, and another fault in isal.
+    has_no_memory = "not enough memory" in text or (type(error) is zlib.error and text.startswith("Error -4 "))
+    return MemoryError(reason) if has_no_memory else CodecError(reason)
 
 
 #: What to do about a batch that may be whole; see `with_option`.

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from pylogseg._native import _framing
-from pylogseg.format.codec_error import CodecError, over
+from pylogseg.format.codec_error import CodecError, of_library, over
 from pylogseg.format.codecs import WholeLibrary
 
 inflater: Any
@@ -67,7 +67,7 @@ def decompress(data: memoryview, limit: int, magic: int = 2) -> bytes:
         # One byte more than allowed, so that the limit is told from its transgression (and 0 would mean "no limit").
         out: bytes = inflate.decompress(data, limit + 1)
     except FAILURES as error:
-        raise CodecError(f"gzip: {error}") from error
+        raise of_library("gzip", error) from error
     if len(out) > limit:
         raise over(limit)
     if not inflate.eof:
@@ -88,7 +88,7 @@ def _further_members(data: memoryview, position: int, first: bytes, limit: int) 
             try:
                 part = inflate.decompress(piece, room + 1)
             except FAILURES as error:
-                raise CodecError(f"gzip: a further member: {error}") from error
+                raise of_library("gzip", error, "a further member: ") from error
             room -= len(part)
             if room < 0:
                 raise over(limit)

@@ -13,7 +13,7 @@ from typing import Any
 import cramjam
 
 from pylogseg._native import _framing
-from pylogseg.format.codec_error import CodecError, over
+from pylogseg.format.codec_error import CodecError, of_library, over
 from pylogseg.format.codecs import WholeLibrary
 
 zstandard: Any
@@ -103,7 +103,7 @@ def _one(data: memoryview, room: int, most: int, limit: int) -> bytes:
     except (Failure, cramjam.DecompressionError) as error:
         if room < most and _becomes_more(data, room):
             raise over(limit) from error
-        raise CodecError(f"zstd: {error}") from error
+        raise of_library("zstd", error) from error
     if len(out) > room:
         raise over(limit)
     return out

@@ -341,6 +341,10 @@ class _Run:
                 raise  # a partial copy is useless
             result.state, result.reason, result.error = "failed", str(error), error
             result.remedy = result.remedy or _remedy(error)
+        except MemoryError as error:
+            result.state, result.reason = "failed", f"{result.path}: out of memory: {error or 'an allocation failed'}"
+            result.error = PylogsegError(result.reason)
+            result.remedy = "give the process more memory, or run it with --jobs 1"
         except Exception as error:  # a fault of ours: it must not keep the partitions after this one from their turn
             _log.exception("%s: %s", result.path, type(error).__name__)
             result.error = PylogsegError(f"{result.path}: {type(error).__name__}: {error}")
