@@ -46,27 +46,27 @@ class Workload(NamedTuple):
         return witness
 
 
-def _appends(w: Witness) -> None:
-    w.open()
-    w.append()
-    w.append(count=3)
-    w.flush()
-    w.append()
+def _steps(words: str) -> Callable[[Witness], None]:
+    """Return work of some words, behind an opening of the log: what the witness does, with a number or without.
 
+    `append:3` appends a batch of three records, `produce:2` the batch of a producer with this sequence number, and
+    `epoch:1` begins an epoch.
+    """
 
-def _flush_each(w: Witness) -> None:
-    w.open()
-    for _ in range(4):
-        w.append()
+    def run(w: Witness) -> None:
+        w.open()
+        for word in words.split():
+            name, _, number = word.partition(":")
+            if name == "append":
+                w.append(count=int(number or 1))
+            elif name == "produce":
+                w.append(producer=Producer(1, 0, int(number)))
+            elif name == "epoch":
+                w.epoch = int(number)
+            else:
+                getattr(w, name)(*([int(number)] if number else []))
 
-
-def _roll(w: Witness) -> None:
-    w.open()
-    w.append()
-    w.roll()
-    w.append()
-    w.flush()
-    w.append()
+    return run
 
 
 def _full(w: Witness) -> None:
@@ -76,110 +76,6 @@ def _full(w: Witness) -> None:
         w.append(90)
     w.flush(w.opened.log_end_offset - 2)
     w.append(90)
-
-
-def _truncate(w: Witness) -> None:
-    w.open()
-    for _ in range(4):
-        w.append()
-    w.flush()
-    w.truncate(2)
-    w.append()
-    w.flush()
-
-
-def _truncate_segments(w: Witness) -> None:
-    w.open()
-    for _ in range(3):
-        w.append()
-        w.append()
-        w.roll()
-    w.append()
-    w.flush()
-    w.truncate(1)
-    w.epoch = 1
-    w.append()
-    w.append()
-    w.flush()
-    w.append()
-    w.advance(2000)
-
-
-def _three_of_a_producer(w: Witness) -> None:
-    """The last segment is empty: if it alone came back, the producer would be ahead of the batches."""
-    w.open()
-    for number in range(3):
-        w.append(producer=Producer(1, 0, number))
-        w.roll()
-
-
-def _truncate_producer(w: Witness) -> None:
-    _three_of_a_producer(w)
-    w.truncate(1)
-    w.append()
-    w.flush()
-
-
-def _truncate_producer_fully(w: Witness) -> None:
-    _three_of_a_producer(w)
-    w.truncate_fully(0)
-    w.append()
-    w.flush()
-
-
-def _truncate_fully(w: Witness) -> None:
-    w.open()
-    w.append()
-    w.append()
-    w.flush()
-    w.truncate_fully(50)
-    w.append()
-    w.flush()
-    w.advance(2000)
-
-
-def _truncate_fully_same(w: Witness) -> None:
-    """The new segment has the name of the old one."""
-    w.open()
-    w.append()
-    w.append()
-    w.flush()
-    w.truncate_fully(0)
-    w.append()
-    w.flush()
-
-
-def _delete_records(w: Witness) -> None:
-    w.open()
-    for _ in range(3):
-        w.append(count=2)
-        w.roll()
-    w.append()
-    w.flush()
-    w.delete_records(3)
-    w.append()
-    w.flush()
-    w.advance(2000)
-
-
-def _reopen(w: Witness) -> None:
-    w.open()
-    w.append(producer=Producer(1, 0, 0))
-    w.close()
-    w.open()
-    w.append(producer=Producer(1, 0, 1))
-    w.flush()
-
-
-def _reopen_after_crash(w: Witness) -> None:
-    w.open()
-    w.append()
-    w.roll()
-    w.append()
-    w.crash()
-    w.open()
-    w.append()
-    w.flush()
 
 
 def _transactions(w: Witness) -> None:
@@ -209,19 +105,6 @@ def _producers(w: Witness) -> None:
     w.append(producer=Producer(8, 0, 0))
 
 
-def _epochs(w: Witness) -> None:
-    w.open()
-    w.append()
-    w.epoch = 2
-    w.append()
-    w.flush()
-    w.truncate(1)
-    w.epoch = 5
-    w.append()
-    w.append()
-    w.flush()
-
-
 def _overflowed(storage: MemoryStorage) -> list[Written]:
     """A segment with offsets that are too far apart, as compaction of older brokers left them, and no index."""
     written, data = [], b""
@@ -235,39 +118,43 @@ def _overflowed(storage: MemoryStorage) -> list[Written]:
     return written
 
 
-def _split(w: Witness) -> None:
-    w.open()
-    w.append()
-    w.flush()
-
-
 _PREALLOCATED = TINY.with_changes(preallocate=True)
+
+#: The last segment is empty: if it alone came back, the producer would be ahead of the batches.
+_THREE_OF_A_PRODUCER = "produce:0 roll produce:1 roll produce:2 roll"
+_ROLL = _steps("append roll append flush append")
+_TRUNCATE_SEGMENTS = _steps(
+    "append append roll " * 3 + "append flush truncate:1 epoch:1 append append flush append advance:2000"
+)
 
 #: Up to 40 operations of the storage: all images are looked at.
 SHORT = [
-    Workload("appends", _appends),
-    Workload("flush each", _flush_each, TINY.with_changes(flush_messages=1)),
-    Workload("roll", _roll),
-    Workload("truncate", _truncate),
-    Workload("truncate fully", _truncate_fully),
-    Workload("truncate fully to the same offset", _truncate_fully_same),
-    Workload("close and open", _reopen),
-    Workload("preallocated", _roll, _PREALLOCATED),
+    Workload("appends", _steps("append append:3 flush append")),
+    Workload("flush each", _steps("append append append append"), TINY.with_changes(flush_messages=1)),
+    Workload("roll", _ROLL),
+    Workload("truncate", _steps("append append append append flush truncate:2 append flush")),
+    Workload("truncate fully", _steps("append append flush truncate_fully:50 append flush advance:2000")),
+    # The new segment has the name of the old one.
+    Workload("truncate fully to the same offset", _steps("append append flush truncate_fully:0 append flush")),
+    Workload("close and open", _steps("produce:0 close open produce:1 flush")),
+    Workload("preallocated", _ROLL, _PREALLOCATED),
 ]
 
 #: More operations: images are drawn.
 LONG = [
     Workload("full segments", _full),
-    Workload("truncate segments", _truncate_segments),
-    Workload("truncate, preallocated", _truncate_segments, _PREALLOCATED),
-    Workload("truncate a producer", _truncate_producer),
-    Workload("truncate a producer fully", _truncate_producer_fully),
-    Workload("delete records", _delete_records),
-    Workload("crash and open", _reopen_after_crash),
+    Workload("truncate segments", _TRUNCATE_SEGMENTS),
+    Workload("truncate, preallocated", _TRUNCATE_SEGMENTS, _PREALLOCATED),
+    Workload("truncate a producer", _steps(f"{_THREE_OF_A_PRODUCER} truncate:1 append flush")),
+    Workload("truncate a producer fully", _steps(f"{_THREE_OF_A_PRODUCER} truncate_fully:0 append flush")),
+    Workload(
+        "delete records", _steps("append:2 roll " * 3 + "append flush delete_records:3 append flush advance:2000")
+    ),
+    Workload("crash and open", _steps("append roll append crash open append flush")),
     Workload("transactions", _transactions),
     Workload("producers", _producers),
-    Workload("epochs", _epochs),
-    Workload("split", _split, begin=_overflowed),
+    Workload("epochs", _steps("append epoch:2 append flush truncate:1 epoch:5 append append flush")),
+    Workload("split", _steps("append flush"), begin=_overflowed),
 ]
 
 
