@@ -309,11 +309,6 @@ def run(command: str, root: Path) -> str:
     return done.stdout + code
 
 
-def updated(page: Path, root: Path) -> str:
-    """The text of a page with its tables, and with what its commands print now."""
-    return refreshed(with_tables(page.read_text(encoding="utf-8")), root)
-
-
 def refreshed(text: str, root: Path, *, all_of_them: bool = False) -> str:
     """A text with what its commands print now; those of this package, or all."""
 
@@ -346,7 +341,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=memory()) as folder:
         root = workplace(Path(folder))
         for page in (page for page in PAGES if not names or page.stem in names):
-            text = cooked() if page == RECIPES else updated(page, root)
+            text = cooked() if page == RECIPES else refreshed(with_tables(page.read_text(encoding="utf-8")), root)
             if text != page.read_text(encoding="utf-8"):
                 page.write_text(text, encoding="utf-8")
                 print(f"changed: {page.relative_to(ROOT)}")

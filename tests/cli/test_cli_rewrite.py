@@ -30,14 +30,10 @@ def records(folder: Path, **arguments: Any) -> list[tuple[Any, ...]]:
     return [(r.offset, r.timestamp, r.key, r.value) for r in package.read(str(folder), on_corrupt="skip", **arguments)]
 
 
-def cases(golden: Path) -> list[str]:
-    return sorted(path.name for path in (golden / "broker-4.3" / "damage").iterdir())
-
-
 def test_damaged_directories_of_a_broker(golden: Path, tmp_path: Path) -> None:
     """Of each the good batches stay, all of them, and nothing damaged; a second repair finds no gap."""
     found = {}
-    for case in cases(golden):
+    for case in sorted(path.name for path in (golden / "broker-4.3" / "damage").iterdir()):
         folder = log_dir_of(golden, case, tmp_path / case)
         part = folder / "damaged-1"
         before = tree(folder)

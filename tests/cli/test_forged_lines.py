@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.shell import Done, pylogseg
+from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg.archive import list_points, read_point, write
@@ -70,10 +70,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | str]:
     }  # fmt: skip
 
 
-def lines(done: Done) -> list[str]:
-    return [*done.out.decode().split("\n"), *done.err.split("\n")]
-
-
 @pytest.mark.parametrize("line", COMMANDS + OF_POINTS)
 def test_no_line_is_forged(places: dict[str, Path | str], tmp_path: Path, line: str) -> None:
     out = tmp_path / "out"
@@ -84,7 +80,7 @@ def test_no_line_is_forged(places: dict[str, Path | str], tmp_path: Path, line: 
         of = places.get(base)
         words.append(word.replace("OUT", str(out)) if of is None else f"{of}{colon}{rest}")
     done = pylogseg(*words)
-    assert [each for each in lines(done) if each.startswith("FORGED")] == []
+    assert [each for each in [*done.out.decode().split("\n"), *done.err.split("\n")] if each.startswith("FORGED")] == []
     assert "\r" not in done.out.decode() + done.err
     assert "Usage:" not in done.err, done.err
 

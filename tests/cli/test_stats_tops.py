@@ -80,7 +80,8 @@ def test_top_keys_and_largest_records(jobs: int, examples: Path) -> None:
     (row,) = pylogseg("stats", examples, "--top-keys", 7, "--largest", 9, "--json", "-j", jobs).rows
     counts: Counter[bytes] = Counter()
     sizes: Counter[bytes] = Counter()
-    records = read_all(examples)
+    # Also those below log starts: `stats` counts what is in the files.
+    records = [r for path in sorted(examples.glob("*-[0-9]/*.log")) for r in package.read(path)]
     for record in records:
         if record.key is not None:
             counts[record.key] += 1
@@ -102,11 +103,6 @@ def test_top_keys_and_largest_records(jobs: int, examples: Path) -> None:
         assert found["keyBytes"] == (-1 if record.key is None else len(record.key))
         assert found["valueBytes"] == (-1 if record.value is None else len(record.value))
         assert found["timestamp"] == record.timestamp
-
-
-def read_all(examples: Path) -> list[package.Record]:
-    """Also what lies below log starts: `stats` counts what is in the files."""
-    return [r for path in sorted(examples.glob("*-[0-9]/*.log")) for r in package.read(path)]
 
 
 def test_tables(examples: Path, tmp_path: Path) -> None:

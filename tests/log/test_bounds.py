@@ -543,14 +543,10 @@ REWRITES = {
 }
 
 
-def a_large_value() -> bytes:
-    return batch(zstandard.compress(record(0, b"k", bytes(100 << 20)) + record(1, b"k", b"v")), 2)
-
-
 @pytest.mark.parametrize("name", some_of(sorted(REWRITES), 2))
 def test_what_a_rewriting_may_hold_is_bounded_and_can_be_raised(tmp_path: Path, name: str) -> None:
     """100 MB in a few bytes, a good batch: given up, never cut; with the option it is done."""
-    path = partition(tmp_path, a_large_value())
+    path = partition(tmp_path, batch(zstandard.compress(record(0, b"k", bytes(100 << 20)) + record(1, b"k", b"v")), 2))
     log = path / f"{0:020}.log"
     before = log.read_bytes()
     code, memory, said = peak_mb(*command(name, path, *REWRITES[name]))

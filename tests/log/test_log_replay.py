@@ -92,10 +92,6 @@ SCENARIOS = [
 ]
 
 
-def operations_of(folder):
-    return [json.loads(line) for line in (folder / "ops.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def test_every_scenario_is_listed(golden):
     assert {folder.name for folder in (golden / "replay").iterdir()} == set(SCENARIOS)
 
@@ -103,7 +99,7 @@ def test_every_scenario_is_listed(golden):
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_as_kafka(golden, tmp_path, name, request):
     folder = golden / "replay" / name
-    operations = operations_of(folder)
+    operations = [json.loads(line) for line in (folder / "ops.jsonl").read_text(encoding="utf-8").splitlines()]
     if name in fuzz.RECODED or any(operation.get("compare") == "content" for operation in operations):
         request.getfixturevalue("kafka")  # files are compared by what Kafka reads in them
     random.seed(0)

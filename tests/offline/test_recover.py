@@ -250,7 +250,11 @@ def test_after_a_kill(golden: Path, tmp_path: Path, number: int) -> None:
     for name, last in json.loads((source / "acked.json").read_text()).items():
         if name in parts:
             assert parts[name]["logEnd"] > last
-    ends = expected_ends(expected)
+    ends = {
+        f"{topic}-{number}": part["latest"]["offset"]
+        for topic, row in expected["topics"].items()
+        for number, part in row["partitions"].items()
+    }
     assert {name: row["logEnd"] for name, row in parts.items()} == {name: ends[name] for name in parts}
     assert {"broker": (folder / ".kafka_cleanshutdown").exists(), "lock": (folder / ".lock").exists()} == {
         "broker": True,
@@ -263,15 +267,6 @@ def test_after_a_kill(golden: Path, tmp_path: Path, number: int) -> None:
     again = pylogseg("recover", folder, "--json")
     assert (rows(again, "action"), contents(folder), again.rows[-1]["unchanged"]) == ([], before, 4)
     assert again.rows[-1]["recoveredSegments"] == 0
-
-
-def expected_ends(expected: dict[str, Any]) -> dict[str, int]:
-    """Log ends as the broker said."""
-    return {
-        f"{topic}-{number}": part["latest"]["offset"]
-        for topic, row in expected["topics"].items()
-        for number, part in row["partitions"].items()
-    }
 
 
 @pytest.mark.parametrize("case", ["codecs", "txn", "compact-3-cleaned", "retention"])
@@ -463,17 +458,13 @@ def put(folder: Path, name: str, offset: int) -> None:
     (folder / name).write_text(f"0\n1\nt 0 {offset}\n")
 
 
-def scenarios(golden: Path) -> list[str]:
-    return sorted(path.name for path in golden.glob("replay/recover-*"))
-
-
 @pytest.mark.parametrize("number", some_of(range(35), 12))
 def test_as_the_engine_in_a_replay(golden: Path, tmp_path: Path, number: int) -> None:
     """Where a replay opens a log that was left in disorder, the command leaves the files that the replay leaves.
 
     `test_log_replay` compares that replay with a real Kafka's.
     """
-    names = scenarios(golden)
+    names = sorted(path.name for path in golden.glob("replay/recover-*"))
     assert len(names) == 35
     lines = (golden / "replay" / names[number] / "ops.jsonl").read_text().splitlines()
     operations = [json.loads(line) for line in lines]

@@ -107,16 +107,12 @@ def state(request: pytest.FixtureRequest, examples: Path, tmp_path: Path) -> tup
     return disk, expected
 
 
-def offsets(done: object) -> list[int]:
-    return [row["offset"] for row in done.rows]  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("state", some_of(STATES, 3), indirect=True)
 def test_each_command_finds_what_a_load_makes_of_it(state: tuple[Path, list[int]], tmp_path: Path) -> None:
     disk, expected = state
     before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
     loaded = tmp_path / "loaded"
-    assert offsets(shell("cat", disk, "--fields", "offset")) == expected
+    assert [row["offset"] for row in shell("cat", disk, "--fields", "offset").rows] == expected
     assert {row["offset"] for row in shell("latest", disk, "--fields", "offset").rows} <= set(expected)
     assert shell("latest", disk).rows == shell("latest", loaded).rows
     assert shell("diff", disk, loaded).code == 0

@@ -37,10 +37,6 @@ def ordered(records: Sequence[package.Record]) -> list[package.Record]:
     return [record for _, record in sorted(keyed, key=lambda pair: pair[0])]
 
 
-def place(record: package.Record) -> tuple[str, int, int]:
-    return record.topic, record.partition, record.offset
-
-
 @pytest.mark.parametrize(
     ("options", "reads"),
     [
@@ -60,7 +56,7 @@ def test_records_of_all_partitions_by_time(options: list[str], reads: dict[str, 
     done = pylogseg("cat", examples, "--merge", "time", "-f", r"%t %p %o\n", *(o for o in options if o != "--csv"))
     assert done.code == 0
     found = [(t, int(p), int(o)) for t, p, o in (line.split() for line in done.text.splitlines())]
-    assert found == [place(record) for record in expected]
+    assert found == [(record.topic, record.partition, record.offset) for record in expected]
     lines = pylogseg("cat", examples, "--merge", "time", *options)
     assert len(lines.out.splitlines()) >= len(expected)
     for other in ("1", "4"):

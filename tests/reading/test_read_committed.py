@@ -181,10 +181,6 @@ def test_an_open_transaction_that_only_a_snapshot_knows_ends_each_range(tmp_path
         copied.parent, offset=(first, 3 if first == 0 else 2**62), **how)]  # fmt: skip
 
 
-def offsets_of(lines: list[str]) -> list[int]:
-    return [json.loads(line)["offset"] for line in lines]
-
-
 def test_follow_gives_what_is_committed_and_nothing_else(tmp_path: Path) -> None:
     with pylogseg.open_log(tmp_path / "q-0", segment_bytes=SEGMENT_BYTES) as log:
         started = process(
@@ -208,7 +204,7 @@ def test_follow_gives_what_is_committed_and_nothing_else(tmp_path: Path) -> None
         out, err = started.communicate(timeout=60)
         assert (started.returncode, err) == (0, b"")
         wanted = [record.offset for record in pylogseg.read(tmp_path, isolation_level="read_committed")]
-    assert offsets_of(out.decode().splitlines()) == wanted
+    assert [json.loads(line)["offset"] for line in out.decode().splitlines()] == wanted
 
 
 def test_follow_ends_with_a_notice_where_partitions_are_removed_and_finds_new_ones(tmp_path: Path) -> None:

@@ -48,10 +48,6 @@ def test_offset_ranges(partition):
         assert records(partition, offset=(None, end), limit=5) == [r for r in everything if r.offset < end][:5]
 
 
-def expected_in_time(everything, since, until):
-    return [r for r in everything if since <= r.timestamp < until]
-
-
 def test_time_ranges(partition):
     everything = records(partition, from_log_start=False)
     moments = sorted({r.timestamp for r in everything})
@@ -60,7 +56,7 @@ def test_time_ranges(partition):
     for since in some:
         until = since + chance.choice([1, 1000, 10**6])
         found = records(partition, timestamp=(since, until), from_log_start=False)
-        assert found == expected_in_time(everything, since, until)
+        assert found == [r for r in everything if since <= r.timestamp < until]
     moment = datetime.datetime.fromtimestamp(moments[-1] / 1000, datetime.timezone.utc)
     assert records(partition, timestamp=moment)[-1].timestamp == moments[-1]
     with pytest.raises(RequestError, match="no time zone"):
