@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 from helpers.fetch_sessions import IDS, NAMES, ONE_BYTE, UNLIMITED, Part, Sessions  # noqa: E402
 from helpers.golden import GOLDEN, unpack  # noqa: E402  (folders above this program)
-from offline import Broker  # noqa: E402
+from one_broker import Broker  # noqa: E402
 
 import pylogseg  # noqa: E402
 
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
             shutil.copytree(source, folder / source.name)
             shutil.copytree(source, folder / "served" / source.name)
         broker.start()
-        count = walk(f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}", chosen.seed, chosen.steps)
+        count = walk(broker.address, chosen.seed, chosen.steps)
         print(f"Kafka: {count} steps as the model says (seed {chosen.seed})", flush=True)
         with pylogseg.serve(*sorted((folder / "served").iterdir())) as server:
             count = walk(server.bootstrap_servers, chosen.seed, chosen.steps)

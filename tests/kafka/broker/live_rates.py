@@ -16,7 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+# A neighbour, which is no package:
+from one_broker import Broker
+
 PARTITIONS = 4
 START = """
 import json, sys, time
@@ -77,21 +79,21 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     count = parser.parse_args().records
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "broker")
-        subprocess.run(["bash", HERE / "broker.sh", "start", folder, "log.segment.bytes=1073741824"], check=True)
+        broker = Broker(Path(temporary, "broker"))
+        broker("start", "log.segment.bytes=1073741824")
         try:
-            address = f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}"
             for codec in ("none", "lz4"):
-                fill(address, f"rates-{codec}", codec, count)
+                fill(broker.address, f"rates-{codec}", codec, count)
                 time.sleep(2)
                 for name, code in WAYS.items():
-                    words = [sys.executable, "-c", START + code % CLOCK + END, address, f"rates-{codec}", str(count)]
+                    program = START + code % CLOCK + END
+                    words = [sys.executable, "-c", program, broker.address, f"rates-{codec}", str(count)]
                     done = subprocess.run(words, check=True, capture_output=True, text=True)
                     row = json.loads(done.stdout.splitlines()[-1])
                     rate, wall = row["records"] / row["cpu"] / 1e6, row["records"] / row["wall"] / 1e6
                     print(f"{codec:5} {name:36} {rate:6.2f} M records per CPU second, {wall:6.2f} M per second")
         finally:
-            subprocess.run(["bash", HERE / "broker.sh", "stop", folder], check=True)
+            broker("stop")
 
 
 if __name__ == "__main__":

@@ -9,18 +9,19 @@ difference and a summary; exit code 1 if there is one.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+# A neighbour, which is no package:
+from one_broker import Broker
+
 import pylogseg
 from pylogseg import offline
 from pylogseg.errors import StorageError
 
-HERE = Path(__file__).resolve().parent
 SCENARIOS = ("codecs", "txn", "compact", "retention")
 LEVELS = ("read_uncommitted", "read_committed")
 USER, PASSWORD = "alice", "secret-1"
@@ -42,21 +43,17 @@ LINES = [
 ]
 
 
-def run_broker(*words: object, **environment: str) -> None:
-    """Run broker.sh."""
-    subprocess.run(["bash", HERE / "broker.sh", *map(str, words)], check=True, env={**os.environ, **environment})
-
-
-def start(folder: Path) -> str:
-    """Start a broker with logins; return its address."""
+def start(folder: Path) -> Broker:
+    """Start a broker with logins."""
     (folder / "run").mkdir(parents=True)
     port, controller = 39090, 39091
     (folder / "run" / "port").write_text(f"{port}\n")
     (folder / "run" / "controller-port").write_text(f"{controller}\n")
     lines = [line.format(port=port, controller=controller) for line in LINES]
     users = [f"--add-scram {name}=[name={USER},password={PASSWORD}]" for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
-    run_broker("start", folder, *lines, FORMAT_ARGS=" ".join(users))
-    return f"127.0.0.1:{port}"
+    broker = Broker(folder, FORMAT_ARGS=" ".join(users))
+    broker("start", *lines)
+    return broker
 
 
 def read_bytes(partition: pylogseg.Partition) -> bytes:
@@ -144,15 +141,15 @@ def main() -> None:
     keep = parser.parse_args().keep
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "broker") if keep is None else keep
-        address = start(folder)
+        broker = start(folder)
         try:
             for scenario in SCENARIOS:
-                run_broker("seed", folder, scenario)
-            partitions, rows, differences = compare(address, folder)
-            differences += compare_copy(address, folder)
+                broker("seed", scenario)
+            partitions, rows, differences = compare(broker.address, folder)
+            differences += compare_copy(broker.address, folder)
             faults = check_logins()
         finally:
-            run_broker("stop", folder)
+            broker("stop")
     print(f"{partitions} partitions, {rows:,} rows, {differences} differences; {faults} faults of logins")
     sys.exit(bool(differences or faults))
 

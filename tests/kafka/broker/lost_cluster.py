@@ -23,20 +23,15 @@ from pathlib import Path
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
-HERE = Path(__file__).resolve().parent
+# A neighbour, which is no package:
+from one_broker import HERE, Broker
+
 PAGE = HERE.parents[2] / "docs" / "lost-cluster.md"
 TOPICS = {"orders": 3, "payments": 1}
 GROUPS = {"billing": 150, "audit": 40}
 _RECORDS = 200
 
 Committed = dict[TopicPartition, int]
-
-
-def broker(command: str, folder: Path) -> str:
-    """Run broker.sh; a broker has one log directory. Returns where it listens."""
-    lines = [f"log.dirs={folder / 'data0'}"] if command == "start" else []
-    subprocess.run(["bash", HERE / "broker.sh", command, folder, *lines], check=True, stdout=subprocess.DEVNULL)
-    return f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}"
 
 
 def fill(server: str) -> dict[str, Committed]:
@@ -124,17 +119,19 @@ def main() -> int:
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="lost-cluster-", dir=options.keep))
     old, new = root / "old", root / "new"
+    first, second = Broker(old), Broker(new)
     try:
-        committed = fill(broker("start", old))
-        broker("kill", old)
-        server = broker("start", new)
-        run_page(root, old, new, server)
-        wrong = [line for group, offsets in committed.items() for line in read_on(server, group, offsets)]
+        first("start", f"log.dirs={old / 'data0'}")
+        committed = fill(first.address)
+        first("kill")
+        second("start", f"log.dirs={new / 'data0'}")
+        run_page(root, old, new, second.address)
+        wrong = [line for group, offsets in committed.items() for line in read_on(second.address, group, offsets)]
         print("\n".join(wrong) or "all groups went on where they stood")
         return 1 if wrong else 0
     finally:
-        for folder in (old, new):
-            subprocess.run(["bash", HERE / "broker.sh", "kill", folder], check=False, stdout=subprocess.DEVNULL)
+        first("kill")
+        second("kill")
         if options.keep is None:
             shutil.rmtree(root, ignore_errors=True)
 

@@ -13,19 +13,17 @@
 Takes about a minute. Exit code 0 if all is well.
 """
 
-import base64
-import json
 import logging
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+# A neighbour, which is no package:
+from one_broker import Broker
+
 from pylogseg import BrokerSettings, LogManager
 
-HERE = Path(__file__).resolve().parent
 SMALL = {"segment_bytes": 4096, "index_interval_bytes": 200, "min_cleanable_dirty_ratio": 0.01}
 TOPICS = {
     "kept": SMALL,
@@ -33,28 +31,13 @@ TOPICS = {
     "both": {**SMALL, "cleanup_policy": "compact,delete"},
 }
 PARTITIONS = 3
-#: The broker neither compacts nor deletes: what a consumer gets is what was there.
-QUIET = ["log.cleaner.enable=false", "log.retention.check.interval.ms=86400000"]
 
 
-def broker(folder, *arguments):
-    command = ["bash", HERE / "broker.sh", arguments[0], folder, *arguments[1:]]
-    done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=900)
-    if done.returncode:
-        sys.exit(f"broker.sh {arguments[0]}: {done.stderr[-3000:]}")
-    return done.stdout
-
-
-def consumed(folder):
+def consumed(broker):
     """Records of each partition, as a consumer gets them."""
-    found = {}
-    for topic in TOPICS:
-        found.update({(topic, number): [] for number in range(PARTITIONS)})
-        for line in broker(folder, "consume", topic, "--isolation", "read_committed").splitlines():
-            row = json.loads(line)
-            key, value = (None if row[name] is None else base64.b64decode(row[name]) for name in ("key", "value"))
-            found[topic, row["partition"]].append((row["offset"], row["timestamp"], key, value))
-    return found
+    found = broker.consumed(TOPICS, "read_committed")
+    names = {(topic, number): f"{topic}-{number}" for topic in TOPICS for number in range(PARTITIONS)}
+    return {key: found.get(name, []) for key, name in names.items()}
 
 
 def read(manager):
@@ -79,11 +62,6 @@ def same(what, expected, got):
     print(f"{what}: {sum(map(len, got.values()))} records in {len(got)} partitions, all equal", flush=True)
 
 
-def said(folder, pattern):
-    lines = (folder / "run" / "server.log").read_text(errors="replace").splitlines()
-    return [line for line in lines if re.search(pattern, line)]
-
-
 def work(manager):
     """What the manager does: appends, a cleaning, a move."""
     for turn in range(40):
@@ -106,37 +84,37 @@ def work(manager):
     print(f"the manager cleaned {cleanings} logs, and moved kept-0 to {Path(there.path).name}", flush=True)
 
 
-def run(folder):
-    broker(folder, "start", *QUIET)
+def run(broker):
+    broker.start()
     for topic, settings in TOPICS.items():
         words = [f"{name.replace('_', '.')}={value}" for name, value in settings.items() if name != "segment_bytes"]
-        broker(folder, "client", "create-topic", topic, PARTITIONS, "internal.segment.bytes=4096", *words)
-        broker(folder, "client", "produce", topic, 200, "first")
-    before = consumed(folder)
-    broker(folder, "stop")
-    with managed(folder) as manager:
+        broker("client", "create-topic", topic, PARTITIONS, "internal.segment.bytes=4096", *words)
+        broker("client", "produce", topic, 200, "first")
+    before = consumed(broker)
+    broker("stop")
+    with managed(broker.folder) as manager:
         assert not any(log.report.recovered_segments for _, _, log in manager.places())
         same("1. the manager opens what the broker left", before, read(manager))
         work(manager)
         wanted = read(manager)
-    broker(folder, "start", *QUIET)
-    skipped = said(folder, "Skipping recovery of .* since clean shutdown file was found")
+    broker.start()
+    skipped = broker.words("Skipping recovery of .* since clean shutdown file was found")
     ours = rf"\b({'|'.join(TOPICS)})-\d"
-    recovered = said(folder, f"Recovering.*{ours}")
+    recovered = broker.words(f"Recovering.*{ours}")
     if len(skipped) != 2 or recovered:
         sys.exit("the broker recovered logs:\n" + "\n".join([*skipped, *recovered]))
-    if warned := said(folder, rf"\b(WARN|ERROR|FATAL)\b.*{ours}"):
+    if warned := broker.words(rf"\b(WARN|ERROR|FATAL)\b.*{ours}"):
         sys.exit("the broker said:\n" + "\n".join(warned[:20]))
-    same("2. the broker starts without recovery, a consumer reads", wanted, consumed(folder))
+    same("2. the broker starts without recovery, a consumer reads", wanted, consumed(broker))
     for topic in TOPICS:
-        broker(folder, "client", "produce", topic, 100, "second")
-    broker(folder, "kill")
-    with managed(folder) as manager:
+        broker("client", "produce", topic, 100, "second")
+    broker("kill")
+    with managed(broker.folder) as manager:
         recovered = sum(log.report.recovered_segments > 0 for _, _, log in manager.places())
         print(f"after a kill the manager recovered {recovered} logs", flush=True)
         wanted = read(manager)
-    broker(folder, "start", *QUIET)
-    same("3. the broker after the manager after a kill", wanted, consumed(folder))
+    broker.start()
+    same("3. the broker after the manager after a kill", wanted, consumed(broker))
     return 0
 
 
@@ -147,10 +125,11 @@ def main(arguments):
     logging.disable(logging.CRITICAL)
     folder = Path(arguments[0] if arguments else tempfile.mkdtemp(prefix="pylogseg-manages-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    broker = Broker(folder)
     try:
-        return run(folder)
+        return run(broker)
     finally:
-        broker(folder, "stop")
+        broker("stop")
         if not arguments:
             shutil.rmtree(folder, ignore_errors=True)
 

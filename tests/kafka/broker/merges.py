@@ -23,7 +23,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,7 +35,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from merging_cluster import ISOLATIONS, Cluster, Key, Seen, consumed
-from three_brokers import HERE, Row
+from one_broker import Broker
+from three_brokers import Row
 
 import pylogseg
 from pylogseg import offline
@@ -463,17 +463,16 @@ def headers_of(record: Any) -> Any:
 
 def served(judge: Judge, cluster: Cluster, histories: list[History], root: Path, into: Path) -> None:
     """Let a fresh broker open the merged partitions: it says nothing about them, and serves what we read."""
-    fresh, lines = root / "fresh", [f"log.dirs={root / 'fresh' / 'data0'}"]
-    start = ["bash", HERE / "broker.sh", "start", fresh, *lines]
-    subprocess.run(start, check=True)
+    fresh = root / "fresh"
+    broker, line = Broker(fresh), f"log.dirs={fresh / 'data0'}"
+    broker("start", line)
     try:
-        server = f"127.0.0.1:{(fresh / 'run' / 'port').read_text().strip()}"
-        admin = AdminClient({"bootstrap.servers": server, "error_cb": lambda error: None, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": broker.address, "error_cb": lambda error: None, "log_level": 0})
         made = [NewTopic(topic.name, topic.partitions, 1, config=topic.settings | {"min.insync.replicas": "1"})
                 for topic in cluster.topics]  # fmt: skip
         for future in admin.create_topics(made, operation_timeout=60, request_timeout=60).values():
             future.result(90)
-        subprocess.run(["bash", HERE / "broker.sh", "stop", fresh], check=True)
+        broker("stop")
         there = sorted({topic.name for topic in cluster.topics for number in range(topic.partitions)
                         if (into / f"{topic.name}-{number}").is_dir()})  # fmt: skip
         try:
@@ -483,9 +482,9 @@ def served(judge: Judge, cluster: Cluster, histories: list[History], root: Path,
             judge.wrong += [] if judge.counts["with batches on no disk"] else [f"restore: {error}"]
             done = offline.restore(into, fresh / "data0", topic=there, force=True)
         judge.wrong += [f"restore: {result.name}: {result.reason}" for result in done.failed]
-        subprocess.run(start, check=True)
+        broker("start", line)
         merged = [history for history in histories if (into / history.name).is_dir()]
-        admin = AdminClient({"bootstrap.servers": server, "error_cb": lambda error: None, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": broker.address, "error_cb": lambda error: None, "log_level": 0})
         names = {topic.name for topic in cluster.topics}
         for _ in range(300):
             topics = admin.list_topics(timeout=30).topics
@@ -493,10 +492,10 @@ def served(judge: Judge, cluster: Cluster, histories: list[History], root: Path,
             if parts and all(part.leader > 0 for part in parts):
                 break
             time.sleep(0.3)
-        found = consumed(server, [history.key for history in merged])
-        log = (fresh / "run" / "server.log").read_text()
+        found = consumed(broker.address, [history.key for history in merged])
+        said = broker.words()
     finally:
-        subprocess.run(["bash", HERE / "broker.sh", "kill", fresh], check=True)
+        broker("kill")
     for history in merged:
         for isolation in ISOLATIONS:
             ours = read(into, history, isolation)
@@ -510,7 +509,7 @@ def served(judge: Judge, cluster: Cluster, histories: list[History], root: Path,
     names = "|".join(re.escape(topic.name) for topic in cluster.topics)
     odd = re.compile(rf"\b(WARN|ERROR)\b.*\b({names})-\d|partition=({names})-\d.*Recovering unflushed")
     # A new cluster begins with lower leader epochs than the log has: docs/cli.md, restore.
-    judge.wrong += [line for line in log.splitlines() if odd.search(line) and "LeaderEpochFileCache" not in line][:10]
+    judge.wrong += [line for line in said if odd.search(line) and "LeaderEpochFileCache" not in line][:10]
 
 
 def print_counts(cluster: Cluster, histories: list[History], damages: Counter[str], judge: Judge) -> None:

@@ -13,20 +13,19 @@ code 0 if all is well.
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import pylogseg
+# A neighbour, which is no package:
+from one_broker import Broker, check, go_on, read
+
 from pylogseg import offline
 from pylogseg.offline.result import Result
 
@@ -35,7 +34,6 @@ HERE = Path(__file__).resolve().parent
 NOW_MS = 1_795_243_200_000
 #: Partitions that records are deleted of: none with a transaction that is open, which a broker aborts when it starts.
 CHOSEN = r"(mixed|codec-\w+|txn-(b|zstd)|producers)-\d+"
-Record = tuple[int, int, bytes | None, bytes | None]
 
 
 class Case(NamedTuple):
@@ -111,67 +109,10 @@ CASES = {
 }
 
 
-class Broker:
-    """broker.sh on one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, *arguments: object) -> str:
-        command = ["bash", HERE / "broker.sh", arguments[0], self.folder, *arguments[1:]]
-        done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=900)
-        if done.returncode:
-            sys.exit(f"broker.sh {arguments[0]}: {done.stderr[-3000:]}")
-        return done.stdout
-
-    def start(self) -> None:
-        """Without a cleaner and retention of its own."""
-        self("start", "log.cleaner.enable=false", "log.retention.check.interval.ms=86400000")
-
-    def consumed(self, topics: list[str], isolation_level: str) -> dict[str, list[Record]]:
-        """Records of each partition."""
-        found: dict[str, list[Record]] = {}
-        for topic in topics:
-            for line in self("consume", topic, "--isolation", isolation_level).splitlines():
-                row = json.loads(line)
-                key, value = (None if row[name] is None else base64.b64decode(row[name]) for name in ("key", "value"))
-                name = f"{topic}-{row['partition']}"
-                found.setdefault(name, []).append((row["offset"], row["timestamp"], key, value))
-        return found
-
-    def words(self) -> list[str]:
-        """What it said since it was started."""
-        return (self.folder / "run" / "server.log").read_text(errors="replace").splitlines()
-
-
-def ours(folder: Path, topics: list[str], isolation_level: str) -> dict[str, list[Record]]:
-    """Records of each partition that has any, read from the files."""
-    found: dict[str, list[Record]] = {}
-    for record in pylogseg.read(
-        [str(path) for path in sorted(folder.glob("data?"))], topics, isolation_level=isolation_level
-    ):
-        name = f"{record.topic}-{record.partition}"
-        found.setdefault(name, []).append((record.offset, record.timestamp, record.key, record.value))
-    return found
-
-
-def check(what: str, expected: Mapping[str, list[Record]], got: Mapping[str, list[Record]]) -> None:
-    """Say how much was compared; end at the first difference."""
-    for name in sorted({*expected, *got}):
-        want, have = expected.get(name, []), got.get(name, [])
-        if want != have:
-            first = next((pair for pair in zip(want, have, strict=False) if pair[0] != pair[1]), None)
-            sys.exit(f"{what}: {name}: {len(want)} records expected, {len(have)} there; the first that differ: {first}")
-    print(f"{what}: {sum(map(len, got.values()))} records in {len(got)} partitions, all equal", flush=True)
-
-
 def check_words(what: str, broker: Broker, topics: list[str], *, is_clean: bool) -> None:
     """No warning about the partitions; a recovery where there has to be one, and none elsewhere."""
-    names = re.compile("|".join(rf"\b{topic}-\d+" for topic in topics))
-    said = broker.words()
-    warned = [line for line in said if re.search(r"\b(WARN|ERROR|FATAL)\b", line) and names.search(line)]
-    recovered = [line for line in said if "Recovering unflushed segment" in line and names.search(line)]
-    trusted = [line for line in said if "Skipping recovery of" in line]
+    warned, recovered = broker.warned_and_recovered(topics)
+    trusted = broker.words("Skipping recovery of")
     if warned or (is_clean and (recovered or len(trusted) != 2)) or (not is_clean and trusted):
         sys.exit("\n".join([f"{what}: the broker said:", *warned[:20], *recovered[:20], *trusted]))
     print(f"{what}: no warning; {len(recovered)} segments recovered, {len(trusted)} directories trusted", flush=True)
@@ -181,7 +122,8 @@ def run(name: str, case: Case, golden: Path, folder: Path) -> None:
     """One case, from the commands to the producers."""
     for number in range(2):
         shutil.copytree(golden / "broker-4.3" / case.golden / f"data{number}", folder / f"data{number}")
-    for log_dir in sorted(folder.glob("data?")):
+    log_dirs = sorted(folder.glob("data?"))
+    for log_dir in log_dirs:
         for result in case.work(log_dir):
             assert result.exit_code == 0, [each.reason for each in result.failed]
             assert result.is_closed_clean or result.log_dir != str(log_dir)
@@ -191,7 +133,7 @@ def run(name: str, case: Case, golden: Path, folder: Path) -> None:
                 sum(each.bytes_after for each in done),
             )
             print(f"{name}: {log_dir.name}: {len(done)} partitions changed, {sizes[0]} to {sizes[1]} bytes", flush=True)
-    truth = {each: ours(folder, case.topics, each) for each in ("read_uncommitted", "read_committed")}
+    truth = {each: read(log_dirs, case.topics, each) for each in ("read_uncommitted", "read_committed")}
     broker = Broker(folder)
     try:
         for is_clean in (True, False):
@@ -207,15 +149,7 @@ def run(name: str, case: Case, golden: Path, folder: Path) -> None:
             check_words(how, broker, case.topics, is_clean=is_clean)
             if is_clean:
                 broker("stop")
-        topic = case.topics[0]
-        broker("client", "produce", topic, 50, "offline")
-        more = broker.consumed([topic], "read_uncommitted")
-        broker("stop")
-        before = {part: records for part, records in truth["read_uncommitted"].items() if part.startswith(f"{topic}-")}
-        for part, records in more.items():
-            assert records[: len(before.get(part, []))] == before.get(part, []), part
-            assert len(records) > len(before.get(part, [])), part
-        check(f"{name}, appended to by producers", ours(folder, [topic], "read_uncommitted"), more)
+        go_on(name, broker, log_dirs, truth["read_uncommitted"], case.topics[0])
     finally:
         broker("stop")
 

@@ -17,7 +17,6 @@ What the broker says of these partitions at the level of a warning is printed; w
 Takes about two minutes. Exit code 0 if all is well.
 """
 
-import base64
 import json
 import logging
 import re
@@ -52,7 +51,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from crash.images import crash_images
 from helpers.descriptions import described
 
-HERE = Path(__file__).resolve().parent
+# A neighbour, which is no package:
+from one_broker import Broker
+
 TOPIC = "ours"
 NOW = 1_700_000_000_000
 SMALL = {"segment.bytes": "4096", "index.interval.bytes": "200", "segment.index.bytes": "4096"}
@@ -315,30 +316,16 @@ CASES = {
 WITH_HOLES = ("redacted-lz4", "repaired", "truncated")
 
 
-class Broker:
-    """broker.sh on one folder."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __call__(self, *arguments):
-        command = ["bash", HERE / "broker.sh", arguments[0], self.folder, *arguments[1:]]
-        done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=900)
-        if done.returncode:
-            sys.exit(f"broker.sh {arguments[0]}: {done.stderr[-3000:]}")
-        return done.stdout
+class OpenedBroker(Broker):
+    """A broker whose partitions are those of the cases."""
 
     def partition(self, number):
         return next(self.folder.glob(f"data?/{TOPIC}-{number}"))
 
-    def consumed(self, isolation):
+    def records(self, isolation):
         """Records of each partition."""
-        found = {number: [] for number in range(len(CASES))}
-        for line in self("consume", TOPIC, "--isolation", isolation).splitlines():
-            row = json.loads(line)
-            key, value = (None if row[name] is None else base64.b64decode(row[name]) for name in ("key", "value"))
-            found[row["partition"]].append((row["offset"], row["timestamp"], key, value))
-        return found
+        found = self.consumed([TOPIC], isolation)
+        return {number: found.get(f"{TOPIC}-{number}", []) for number in range(len(CASES))}
 
     def forget(self, starts):
         """No marker of a clean stop, and no offsets of this topic but where logs start."""
@@ -353,8 +340,7 @@ class Broker:
 
     def complaints(self):
         """Warnings and errors about our partitions, expected ones and others."""
-        said = (self.folder / "run" / "server.log").read_text(errors="replace").splitlines()
-        said = [line for line in said if re.search(rf"\b(WARN|ERROR|FATAL)\b.*\b{TOPIC}-\d+", line)]
+        said = self.words(rf"\b(WARN|ERROR|FATAL)\b.*\b{TOPIC}-\d+")
         return [line for line in said if EXPECTED.search(line)], [line for line in said if not EXPECTED.search(line)]
 
 
@@ -399,7 +385,7 @@ def starts_of(broker):
 def produced(broker, name, before):
     """What consumers get after producers appended: what was there, 200 records, and two of transactions."""
     broker("client", "produce", TOPIC, 200, name)
-    seen = {isolation: broker.consumed(isolation) for isolation in before}
+    seen = {isolation: broker.records(isolation) for isolation in before}
     for isolation, more in {"read_uncommitted": 202, "read_committed": 201}.items():
         for number, records in before[isolation].items():
             assert seen[isolation][number][: len(records)] == records
@@ -408,7 +394,7 @@ def produced(broker, name, before):
 
 
 def run(folder):
-    broker = Broker(folder)
+    broker = OpenedBroker(folder)
     broker("start")
     broker("client", "create-topic", TOPIC, len(CASES), "internal.segment.bytes=4096", "index.interval.bytes=200")
     broker("stop")
@@ -435,7 +421,7 @@ def run(folder):
     broker.forget(starts)
     broker("start")
     for isolation, expected in truth.items():
-        check(f"1. after a crash, {isolation}", expected, broker.consumed(isolation))
+        check(f"1. after a crash, {isolation}", expected, broker.records(isolation))
     report(broker, "1. after a crash")
     seen = produced(broker, "first", truth)
     broker("stop")
@@ -455,7 +441,7 @@ def run(folder):
             assert len(records) == len(seen[isolation][number]) + 150
     broker("start")
     for isolation, expected in wanted.items():
-        check(f"3. after a clean stop and appends of ours, {isolation}", expected, broker.consumed(isolation))
+        check(f"3. after a clean stop and appends of ours, {isolation}", expected, broker.records(isolation))
     report(broker, "3. after a clean stop")
     seen = produced(broker, "second", wanted)
     broker("kill")

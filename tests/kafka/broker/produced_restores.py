@@ -37,7 +37,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import three_brokers
-from three_brokers import HERE, SETTINGS, ThreeBrokers
+from one_broker import Broker
+from three_brokers import SETTINGS, ThreeBrokers
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEVELS = ("read_uncommitted", "read_committed")
@@ -55,17 +56,6 @@ LINES = (
 
 Row = tuple[int, bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]
 Rows = dict[str, list[Row]]
-
-
-def run_broker(*words: object) -> None:
-    """Run broker.sh."""
-    subprocess.run(
-        ["bash", HERE / "broker.sh", *map(str, words)], check=True, env={"BROKER_HEAP": "512m", **os.environ}
-    )
-
-
-def address_of(folder: Path) -> str:
-    return f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}"
 
 
 class History:
@@ -210,28 +200,25 @@ def commit_groups(address: str, histories: list[History]) -> dict[tuple[str, str
     return committed
 
 
-class OneBroker:
+class OneBroker(Broker):
     """A cluster of one broker, which nothing happens to."""
 
     replicas = 1
 
     def __init__(self, folder: Path, topics: list[str]) -> None:
-        self._folder, self.harms = folder, 0
+        super().__init__(folder, BROKER_HEAP=os.environ.get("BROKER_HEAP", "512m"))
+        self.harms = 0
 
     def start(self) -> None:
-        self._folder.mkdir(parents=True)
-        run_broker("start", self._folder, *LINES)
-
-    @property
-    def address(self) -> str:
-        return address_of(self._folder)
+        self.folder.mkdir(parents=True)
+        self("start", *LINES)
 
     @contextlib.contextmanager
     def harmed(self) -> Iterator[None]:
         yield
 
     def stop(self) -> None:
-        run_broker("kill", self._folder)
+        self("kill")
 
 
 def are_in_sync(rows: dict[tuple[str, int], three_brokers.Row]) -> bool:
@@ -343,10 +330,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) if given.keep is None else given.keep
         source = folder / "source"
-        source.mkdir(parents=True)
-        run_broker("start", source, *LINES)
+        first = OneBroker(source, [])
+        first.start()
         try:
-            address = address_of(source)
+            address = first.address
             admin = AdminClient({"bootstrap.servers": address})
             histories = [History(address, number, given.seed) for number in range(given.histories)]
             made = admin.create_topics([NewTopic(each.topic, 1, 1, config=each.config) for each in histories])
@@ -358,7 +345,7 @@ def main() -> None:
             topics = [each.topic for each in histories]
             before, committed = consume(address, topics), commit_groups(address, histories)
         finally:
-            run_broker("kill", source)  # else clients that stay would end their transactions
+            first.stop()  # else clients that stay would end their transactions
         disks = folder / "disks"
         subprocess.run([sys.executable, "-m", "pylogseg", "recover", source / "data0"], stdout=subprocess.DEVNULL)
         subprocess.run([sys.executable, "-m", "pylogseg", "recover", source / "data1"], stdout=subprocess.DEVNULL)

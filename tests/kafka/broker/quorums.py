@@ -184,18 +184,40 @@ def history(lab: Lab, events: int) -> None:
 # ---- cases ----
 
 
-def case_a(root: Path, chance: random.Random, *, static: bool = False) -> None:
-    lab = Lab(root, chance, static=static)
+def begin(lab: Lab, records: int = 3000) -> None:
+    """Start a lab, with a topic that has some records."""
     lab.start()
     wait_for("a topic", lambda: lab.create("orders"))
-    lab.produce("orders", 3000)
-    survivor = chance.choice([node for node in lab.controllers if node is not lab.leader()])
+    if records:
+        lab.produce("orders", records)
+
+
+def follower(lab: Lab) -> Node:
+    """Draw a controller that does not lead."""
+    return lab.chance.choice([node for node in lab.controllers if node is not lab.leader()])
+
+
+def in_place(lab: Lab, survivor: Node) -> list[object]:
+    """Return the options that rescue a survivor's disk in its place."""
+    voter = f"{survivor.number}@{survivor.address}"
+    return ["--in-place", survivor.data, "--keep", lab.root / "kept", "--voter", voter]
+
+
+def rescue_in_place(lab: Lab, survivor: Node, *folders: Path, codes: Sequence[int] = (0,)) -> str:
+    """Rescue the survivor's disk, which is the first controller from then on; return the printed text."""
+    text = rescue(*folders, *in_place(lab, survivor), codes=codes)
+    lab.controllers.sort(key=lambda node: node is not survivor)
+    return text
+
+
+def case_a(root: Path, chance: random.Random, *, static: bool = False) -> None:
+    lab = Lab(root, chance, static=static)
+    begin(lab)
+    survivor = follower(lab)
     survive(lab, [survivor])
     must(lab.produce("orders", 300) == 300, "brokers do not go on without controllers")
     before = image_of([survivor.data, *disks(lab, lab.brokers)])
-    text = rescue(survivor.data, *disks(lab, lab.brokers), "--in-place", survivor.data, "--keep", root / "kept",
-                  "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
-    lab.controllers.sort(key=lambda node: node is not survivor)
+    text = rescue_in_place(lab, survivor, survivor.data, *disks(lab, lab.brokers))
     follow(lab, steps_of(text))
     after_all(lab, before)
     if not static:
@@ -208,9 +230,7 @@ def case_b(root: Path, chance: random.Random) -> None:
 
 def case_c(root: Path, chance: random.Random, *, static: bool = False) -> None:
     lab = Lab(root, chance, static=static)
-    lab.start()
-    wait_for("a topic", lambda: lab.create("orders"))
-    lab.produce("orders", 3000)
+    begin(lab)
     survive(lab, [])
     new_controllers(lab, lab.brokers)
     one = chance.choice(lab.controllers)
@@ -230,18 +250,14 @@ def new_controllers(lab: Lab, sources: Sequence[Node], *more: object, codes: Seq
 
 def case_d(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False)
-    lab.start()
-    wait_for("a topic", lambda: lab.create("orders"))
-    lab.produce("orders", 300)
-    survivor = chance.choice([node for node in lab.controllers if node is not lab.leader()])
+    begin(lab, 300)
+    survivor = follower(lab)
     survivor.kill()
     wait_for("a topic that the survivor lacks", lambda: lab.create("late"))
     lab.produce("late", 300)
     survive(lab, [survivor])
     nodes = [survivor, *lab.brokers]
-    code, text, errors = pylogseg("quorum", "rescue", *disks(lab, nodes), "--in-place", survivor.data, "--keep",
-                                  root / "kept",
-                                  "--voter", f"{survivor.number}@{survivor.address}", "--write")  # fmt: skip
+    code, text, errors = pylogseg("quorum", "rescue", *disks(lab, nodes), *in_place(lab, survivor), "--write")
     must(code == 2 and "late" in errors, f"a shorter copy is not refused by name: {code} {text} {errors}")
     code, text, errors = pylogseg("quorum", *disks(lab, nodes))
     must(code == 0 and "late" in text, f"the look does not name the topic: {code} {text} {errors}")
@@ -258,18 +274,14 @@ def case_g(root: Path, chance: random.Random) -> None:
         "metadata.max.idle.interval.ms": "100",
     }
     lab = Lab(root, chance, static=False, settings=settings)
-    lab.start()
-    wait_for("a topic", lambda: lab.create("orders"))
-    lab.produce("orders", 3000)
+    begin(lab)
     history(lab, 12)
-    survivor = chance.choice([node for node in lab.controllers if node is not lab.leader()])
+    survivor = follower(lab)
     wait_for("a trimmed log", lambda: (read_copies(str(survivor.data))[0].start or 0) > 0, 150)
     survive(lab, [survivor], lose=False)
     others = [node for node in lab.controllers if node is not survivor]
     before = image_of([survivor.data, *disks(lab, lab.brokers)])
-    text = rescue(survivor.data, *disks(lab, lab.brokers), "--in-place", survivor.data, "--keep", root / "kept",
-                  "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
-    lab.controllers.sort(key=lambda node: node is not survivor)
+    text = rescue_in_place(lab, survivor, survivor.data, *disks(lab, lab.brokers))
     follow(lab, (step for step in steps_of(text) if not is_wipe(step) and not is_growth(step)))
     come_back(survivor, others)
     after_all(lab, before)
@@ -277,9 +289,7 @@ def case_g(root: Path, chance: random.Random) -> None:
 
 def case_h(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False)
-    lab.start()
-    wait_for("a topic", lambda: lab.create("orders"))
-    lab.produce("orders", 3000)
+    begin(lab)
     for node in lab.nodes:
         node.kill()
     before = image_of(disks(lab, lab.nodes))
@@ -294,10 +304,8 @@ def case_h(root: Path, chance: random.Random) -> None:
 
 def case_r(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False, both=True)
-    lab.start()
-    wait_for("a topic", lambda: lab.create("orders"))
-    lab.produce("orders", 3000)
-    survivor = chance.choice([node for node in lab.controllers if node is not lab.leader()])
+    begin(lab)
+    survivor = follower(lab)
     nodes = [*lab.controllers]
     for node in nodes:
         node.kill()
@@ -305,26 +313,20 @@ def case_r(root: Path, chance: random.Random) -> None:
         if node is not survivor:  # the disk of the metadata is lost, and that of the topics is not
             shutil.rmtree(node.data / "__cluster_metadata-0")
     before = image_of([survivor.data])
-    text = rescue(survivor.data, "--in-place", survivor.data, "--keep", root / "kept",
-                  "--voter", f"{survivor.number}@{survivor.address}", codes=(0, 1))  # fmt: skip
-    lab.controllers.sort(key=lambda node: node is not survivor)
+    text = rescue_in_place(lab, survivor, survivor.data, codes=(0, 1))
     follow(lab, steps_of(text))
     after_all(lab, before)
 
 
 def case_f(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=False, controllers=5)
-    lab.start()
-    wait_for("a topic", lambda: lab.create("orders"))
-    lab.produce("orders", 3000)
+    begin(lab)
     survivors = chance.sample(lab.controllers, 2)
     survive(lab, survivors)
     copies = {node.number: read_copies(str(node.data))[0] for node in survivors}
     survivor = max(survivors, key=lambda node: copies[node.number].rank)
     before = image_of(disks(lab, [*survivors, *lab.brokers]))
-    text = rescue(*disks(lab, [*survivors, *lab.brokers]), "--in-place", survivor.data, "--keep", root / "kept",
-                  "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
-    lab.controllers.sort(key=lambda node: node is not survivor)
+    text = rescue_in_place(lab, survivor, *disks(lab, [*survivors, *lab.brokers]))
     follow(lab, steps_of(text))
     after_all(lab, before)
     grown(lab, survivor)
@@ -354,8 +356,7 @@ def random_case(root: Path, chance: random.Random) -> None:
     lab = Lab(root, chance, static=static, settings=settings, controllers=5 if "5" in shape else 3,
               both="both" in shape)  # fmt: skip
     say(f"  {'static' if static else 'dynamic'}, {shape}, {settings}")
-    lab.start()
-    wait_for("a topic", lambda: lab.create("orders"))
+    begin(lab, 0)
     history(lab, chance.randrange(4, 16))
     survivors = chance.sample(lab.controllers, int(shape.partition(" of")[0][-1]))
     if survivors and not lab.both and chance.random() < 0.3:
@@ -377,8 +378,7 @@ def random_case(root: Path, chance: random.Random) -> None:
     codes = (0, 1) if lab.both else (0,)
     if survivor is None or copies[survivor.number].rank < best.rank:
         if survivor is not None:
-            code, _, errors = pylogseg("quorum", "rescue", *disks(lab, nodes), "--in-place", survivor.data, "--keep",
-                                       root / "kept", "--voter", f"{survivor.number}@{survivor.address}")  # fmt: skip
+            code, _, errors = pylogseg("quorum", "rescue", *disks(lab, nodes), *in_place(lab, survivor))
             must(code == 2 and "shorter" in errors, f"a shorter copy is not refused: {code} {errors}")
             say("  the shorter survivor is refused")
         rescue_anew(lab, nodes)
@@ -387,9 +387,7 @@ def random_case(root: Path, chance: random.Random) -> None:
         rescue_anew(lab, nodes, codes=codes)
         return
     before = image_of(disks(lab, nodes))
-    text = rescue(*disks(lab, nodes), "--in-place", survivor.data, "--keep", root / "kept", "--voter",
-                  f"{survivor.number}@{survivor.address}", codes=codes)  # fmt: skip
-    lab.controllers.sort(key=lambda node: node is not survivor)
+    text = rescue_in_place(lab, survivor, *disks(lab, nodes), codes=codes)
     steps = [*steps_of(text)]
     if returning:
         kept = {node.number for node in returning}

@@ -21,7 +21,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 
 import documents  # noqa: E402
-from offline import Broker, Record, check  # noqa: E402
-
-import pylogseg  # noqa: E402
+from one_broker import Broker, check, go_on, read  # noqa: E402
 
 CHECKPOINTS = [f"{name}-offset-checkpoint" for name in ("recovery-point", "log-start", "replication", "cleaner")]
 
@@ -183,15 +180,6 @@ def settle(broker: Broker, log_dirs: list[Path], topics: list[str]) -> None:
         shutil.move(own, log_dir)
 
 
-def reads(log_dirs: list[Path], topics: list[str], isolation_level: str) -> dict[str, list[Record]]:
-    """Records of each partition that has any, read from the files."""
-    found: dict[str, list[Record]] = {}
-    for record in pylogseg.read(list(map(str, log_dirs)), topics, isolation_level=isolation_level):
-        name = f"{record.topic}-{record.partition}"
-        found.setdefault(name, []).append((record.offset, record.timestamp, record.key, record.value))
-    return found
-
-
 def cook(title: str, root: Path, log_dirs: list[str]) -> None:
     """Run the commands of a section, which are on these directories; their exit codes are those of the page."""
     commands = dict(documents.recipes())[title]
@@ -209,10 +197,7 @@ def cook(title: str, root: Path, log_dirs: list[str]) -> None:
 
 def check_words(title: str, broker: Broker, state: State) -> None:
     """No warning about the partitions, and no recovery after a clean shutdown."""
-    names = re.compile("|".join(rf"\b{topic}-\d+" for topic in state.topics))
-    said = broker.words()
-    warned = [line for line in said if re.search(r"\b(WARN|ERROR|FATAL)\b", line) and names.search(line)]
-    recovered = [line for line in said if "Recovering unflushed segment" in line and names.search(line)]
+    warned, recovered = broker.warned_and_recovered(state.topics)
     if warned or (state.is_clean_after and recovered):
         sys.exit("\n".join([f"{title}: the broker said:", *warned[:20], *recovered[:20]]))
     print(f"{title}: no warning; {len(recovered)} segments recovered", flush=True)
@@ -244,25 +229,13 @@ def finish(title: str, state: State, broker: Broker, log_dirs: list[Path]) -> No
         shutil.move(log_dir, broker.folder / f"data{number}")
     log_dirs = [broker.folder / f"data{number}" for number in range(len(log_dirs))]
     configure(broker, log_dirs)
-    truth = {each: reads(log_dirs, state.topics, each) for each in ("read_uncommitted", "read_committed")}
+    truth = {each: read(log_dirs, state.topics, each) for each in ("read_uncommitted", "read_committed")}
     broker.start()
     assert all(map(len, truth.values())), f"{title}: nothing to compare"
     for isolation_level, expected in truth.items():
         check(f"{title}, {isolation_level}", expected, broker.consumed(state.topics, isolation_level))
     check_words(title, broker, state)
-    topic = state.topics[0]
-    broker("client", "produce", topic, 50, "recipes")
-    more = broker.consumed([topic], "read_uncommitted")
-    broker("stop")
-    grown(truth["read_uncommitted"], more)
-    check(f"{title}, appended to by producers", reads(log_dirs, [topic], "read_uncommitted"), more)
-
-
-def grown(before: Mapping[str, list[Record]], after: Mapping[str, list[Record]]) -> None:
-    """What was there is still there, and more."""
-    for part, records in after.items():
-        assert len(records) > len(before.get(part, [])), part
-        assert records[: len(before.get(part, []))] == before.get(part, []), part
+    go_on(title, broker, log_dirs, truth["read_uncommitted"], state.topics[0])
 
 
 def main(arguments: list[str]) -> int:

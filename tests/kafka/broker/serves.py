@@ -36,7 +36,7 @@ import pylogseg
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from offline import Broker  # noqa: E402  (a neighbour, which is no package)
+from one_broker import Broker  # noqa: E402  (a neighbour, which is no package)
 
 SCENARIOS = ["txn", "compact-3-cleaned", "retention", "codecs"]
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -296,7 +296,7 @@ def scenario(name: str, source: Path, folder: Path, classpath: str) -> int:
     broker.start()
     wrong = 0
     try:
-        theirs = f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}"
+        theirs = broker.address
         with pylogseg.serve(*directories, group_offsets=name == "txn") as server:
             ours = server.bootstrap_servers
             print(name, flush=True)

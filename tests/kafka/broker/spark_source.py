@@ -38,6 +38,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from helpers.spark_sessions import small_session
 
+# A neighbour, which is no package:
+from one_broker import Broker
+
 HERE = Path(__file__).resolve().parent
 SCENARIOS = ("txn", "codecs", "retention", "compact-3-cleaned")
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -62,24 +65,8 @@ def session(folder: Path) -> SparkSession:
     return small_session(SparkSession.builder.master("local[2]"), folder, settings)
 
 
-class Broker:
-    """broker.sh on a copy of a scenario."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, command: str, *arguments: object) -> str:
-        """Run a command of broker.sh; what it prints."""
-        parts = ["bash", HERE / "broker.sh", command, self.folder, *arguments]
-        done = subprocess.run(list(map(str, parts)), capture_output=True, encoding="utf-8", check=False, timeout=900)
-        if done.returncode:
-            sys.exit(f"broker.sh {command}: {done.stderr[-3000:]}")
-        return done.stdout
-
-    @property
-    def servers(self) -> str:
-        """Address."""
-        return f"127.0.0.1:{(self.folder / 'run' / 'port').read_text().strip()}"
+class CopiedBroker(Broker):
+    """A broker on a copy of a scenario."""
 
     @property
     def directories(self) -> str:
@@ -93,9 +80,9 @@ class Broker:
         return sorted(found - {"__cluster_metadata"})
 
 
-def both(reader: Any, broker: Broker, options: dict[str, str]) -> tuple[Any, Any]:
+def both(reader: Any, broker: CopiedBroker, options: dict[str, str]) -> tuple[Any, Any]:
     """The same read of both sources; `reader` is `spark.read` or `spark.readStream`, made anew for each."""
-    kafka = reader().format("kafka").option("kafka.bootstrap.servers", broker.servers).options(**options).load()
+    kafka = reader().format("kafka").option("kafka.bootstrap.servers", broker.address).options(**options).load()
     files = reader().format("pylogseg").option("path", broker.directories).options(**options).load()
     return kafka, files
 
@@ -141,7 +128,7 @@ def reads(kafka: Any) -> dict[str, dict[str, str]]:
     }  # fmt: skip
 
 
-def compare(spark: SparkSession, broker: Broker) -> int:
+def compare(spark: SparkSession, broker: CopiedBroker) -> int:
     """Read everything by both sources; how many reads differ."""
     different = 0
     kafka, _ = both(lambda: spark.read, broker, {"subscribePattern": ".*"})
@@ -157,7 +144,7 @@ def compare(spark: SparkSession, broker: Broker) -> int:
     return different
 
 
-def internal(spark: SparkSession, broker: Broker) -> int:
+def internal(spark: SparkSession, broker: CopiedBroker) -> int:
     """Read each internal topic by its name, and consume it; how many reads differ."""
     different = 0
     for topic in broker.internal_topics:
@@ -243,7 +230,7 @@ def outcome(frame: Any) -> tuple[str, str]:
         return "refused", (lines or str(error).splitlines() or [repr(error)])[-1].strip()[:300]
 
 
-def refusals(spark: SparkSession, broker: Broker) -> int:
+def refusals(spark: SparkSession, broker: CopiedBroker) -> int:
     """Try odd options on both sources; how many came out otherwise."""
     kafka, _ = both(lambda: spark.read, broker, {"subscribePattern": ".*"})
     topic, partitions = max(extent(kafka, "offset", 0).items(), key=lambda item: (len(item[1]), item[0]))
@@ -279,7 +266,7 @@ def stream(frame: Any, folder: Path) -> tuple[int, list[Any]]:
     return sum(progress["numInputRows"] for progress in query.recentProgress), ends
 
 
-def batches(spark: SparkSession, broker: Broker, folder: Path) -> int:
+def batches(spark: SparkSession, broker: CopiedBroker, folder: Path) -> int:
     """The same rate-limited query by both sources: rows, and the end of each batch; how many differ."""
     different = 0
     for isolation in ISOLATIONS:
@@ -296,7 +283,7 @@ def batches(spark: SparkSession, broker: Broker, folder: Path) -> int:
     return different
 
 
-def move(spark: SparkSession, broker: Broker, folder: Path, first: str) -> int:
+def move(spark: SparkSession, broker: CopiedBroker, folder: Path, first: str) -> int:
     """One query that goes between the broker and its files; how many records were lost or doubled."""
     topic, place = f"moves-{first}", folder / f"moves-{first}"
     broker("client", "create-topic", topic, 2)
@@ -332,7 +319,7 @@ def main(arguments: list[str]) -> int:
     wrong = 0
     try:
         for name in names or SCENARIOS:
-            broker = Broker(folder / name)
+            broker = CopiedBroker(folder / name)
             for directory in Path(golden, name).glob("data?"):
                 shutil.copytree(directory, broker.folder / directory.name)
             if name == "txn-old":  # its metadata log is older than controllers that find each other

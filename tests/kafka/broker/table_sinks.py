@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parents[1]))
 
-from offline import Broker  # noqa: E402  (a neighbour, which is no package)
+from one_broker import Broker  # noqa: E402  (a neighbour, which is no package)
 
 TOPIC = "orders"
 ISOLATIONS = ("committed", "uncommitted")
@@ -210,7 +210,7 @@ def connect(folder: Path, broker: Broker) -> bool:
     jars, nested = connect_jars(folder), sys.argv[2:] == ["nested"]
     for isolation in ISOLATIONS:
         broker("client", "create-topic", f"control-{isolation}", 1)
-    servers = f"127.0.0.1:{(broker.folder / 'run' / 'port').read_text().strip()}"
+    servers = broker.address
     for first in (0, 4000):
         with worker(folder, jars, servers, signal.SIGKILL, nested=nested):
             produce(servers, first, 4000)
@@ -246,7 +246,7 @@ def spark(folder: Path, broker: Broker) -> bool:
     """Let Spark's Kafka source write three batches to a table for each isolation, one of them twice."""
     from spark_source import session
 
-    running, servers = session(folder), f"127.0.0.1:{(broker.folder / 'run' / 'port').read_text().strip()}"
+    running, servers = session(folder), broker.address
     produce(servers, 0, 6000)
     everything = {isolation: consumed(servers, isolation) for isolation in ISOLATIONS}
     good, every = (everything[isolation] for isolation in ISOLATIONS)

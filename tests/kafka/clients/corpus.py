@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parent / "broker"))
 
-from offline import Broker  # noqa: E402  (a neighbour, which is no package)
+from one_broker import Broker  # noqa: E402  (a neighbour, which is no package)
 
 CACHE = Path(os.environ.get("ORACLE_HOME") or Path.home() / ".cache" / "pylogseg-oracle")
 #: The broker that begins it: compacted topics, cleaned twice. The small one begins with nothing.
@@ -75,7 +75,7 @@ def make(golden: Path, folder: Path, *, small: bool) -> None:
     broker = Broker(folder)
     for turn in range(3):
         broker.start()
-        bootstrap = f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}"
+        bootstrap = broker.address
         if turn == 0:
             create(bootstrap, adopted, many)
         produce(bootstrap, turn, many)

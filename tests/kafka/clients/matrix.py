@@ -37,7 +37,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "broker")]
 import consoles  # noqa: E402
 import runs  # noqa: E402  (neighbours, which are no package)
 from corpus import ADOPTED, EACH_EPOCH, MANY, MANY_SMALL, SMALL, corpus  # noqa: E402
-from offline import Broker  # noqa: E402
+from one_broker import Broker  # noqa: E402
 from readonly import Watched, digest, readonly  # noqa: E402
 from recorder import Recorder  # noqa: E402
 from replays import Recorded, recorded, replay, save  # noqa: E402
