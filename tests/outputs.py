@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from helpers.damaged_logs import change_byte
 from helpers.shell import pylogseg
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +52,7 @@ _MODIFIED = 1_790_000_000
 
 def _flip(folder: Path) -> None:
     path = folder / LOG / SEGMENT
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    change_byte(path)
 
 
 def _cut(folder: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from helpers.damaged_logs import change_byte
 from helpers.public_names import shown_names
 from helpers.shell import pylogseg
 
@@ -132,9 +133,7 @@ def _outputs() -> Iterator[str]:
         shutil.copytree(ROOT / "examples" / "data", folder / "data")
         shutil.copytree(folder / "data" / "codec-none-1", folder / "damaged" / "codec-none-1")
         (log,) = (folder / "damaged").glob("*/00000000000000000000.log")
-        data = bytearray(log.read_bytes())
-        data[len(data) // 2] ^= 1
-        log.write_bytes(data)
+        change_byte(log)
         for meaning, words in EXITS:
             yield f"exit {_run(words, folder)[0]} {meaning}: {words.split()[0]}"
         for words in JSON:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from archive.histories import SETTINGS, History, rows_of
+from helpers.damaged_logs import change_byte
 from helpers.process_memory import Growth
 from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
@@ -295,9 +296,7 @@ def test_a_snapshot_of_another(golden: Path, tmp_path: Path) -> None:
     disks = [golden / "inside" / "groups" / name for name in ("data0", "data1")]
     assert write(disks, tmp_path / "archive").faults == []
     (path,) = (tmp_path / "archive" / "files").rglob("*.checkpoint")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    change_byte(path)
     (tmp_path / "new").mkdir()
     result = restore_point(tmp_path / "archive", tmp_path / "new", node_id=7)
     assert result.exit_code == 1

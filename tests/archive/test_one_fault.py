@@ -11,6 +11,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.internal_logs import write_log
 from helpers.shell import pylogseg as shell
 
@@ -93,9 +94,7 @@ def test_a_log_of_which_the_disk_is_damaged_too(tmp_path: Path) -> None:
     first = point.partitions[0].segments[0]
     path = archive / (point.partitions[0].stem(first) + ".log")
     path.unlink()
-    data = bytearray((home / "t-0" / f"{0:020d}.log").read_bytes())
-    data[70] ^= 1
-    (home / "t-0" / f"{0:020d}.log").write_bytes(data)
+    change_byte((home / "t-0" / f"{0:020d}.log"), 70)
     done = write(home, archive)
     assert any(path.name in fault for fault in done.faults)
     assert done.point.partitions[0].segments == point.partitions[0].segments[1:]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.metadata_logs import CLUSTER, DIRECTORIES, LOG, MetadataLog
-from helpers.shell import Done
+from helpers.shell import Done, expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -283,9 +283,7 @@ def test_a_static_quorum(tmp_path: Path) -> None:
 def test_old_metadata_versions(tmp_path: Path) -> None:
     """Below 3.7 no record names directories: a broker gets one folder."""
     world = World(tmp_path, level=16)
-    done = world.restored(tmp_path / "new", {11: 2})
-    assert done.code == 2
-    assert "metadata.version 16 knows no log directories" in done.err
+    expect(world.restored(tmp_path / "new", {11: 2}), 2, "metadata.version 16 knows no log directories")
     assert world.restored(tmp_path / "new", {11: 1}).code == 0
     image = image_of(tmp_path / "new" / "c1")
     assert all(not fields.get("directories") for fields in image.partitions.values())

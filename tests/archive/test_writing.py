@@ -15,6 +15,7 @@ import fsspec
 import pytest
 from helpers import depth
 from helpers.brokers import NAME, TOPIC_ID, Batch, Broker, Cluster, replicas
+from helpers.damaged_logs import change_byte
 from helpers.killed_changes import killed
 from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
@@ -64,9 +65,7 @@ def of(point: Point) -> ArchivedPartition:
 
 def flip(folder: Path, batch: Batch) -> None:
     path = folder / NAME / f"{batch.segment:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[batch.position + 70] ^= 1
-    path.write_bytes(data)
+    change_byte(path, batch.position + 70)
 
 
 # ---- what is uploaded ----

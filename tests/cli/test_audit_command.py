@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 
+from helpers.damaged_logs import change_byte
 from helpers.foreign_tables import parquet, records
-from helpers.shell import pylogseg, rows
+from helpers.shell import expect, pylogseg, rows
 
 
 def test_right(examples, tmp_path):
@@ -49,9 +50,7 @@ def test_not_looked_at(examples, tmp_path):
     log = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     found = records(log)
     segment = max(log.glob("*.log"))
-    data = bytearray(segment.read_bytes())
-    data[len(data) // 2] ^= 255
-    segment.write_bytes(data)
+    change_byte(segment, bits=255)
     done = pylogseg("audit", log, parquet(tmp_path / "t", [found]))
     assert done.code == 2
     assert "codec-none-1: nothing wrong in what could be looked at" in done.text
@@ -61,13 +60,9 @@ def test_not_looked_at(examples, tmp_path):
 
 def test_usage(examples, tmp_path):
     assert "Missing argument 'TABLE'" in pylogseg("audit", examples).err
-    done = pylogseg("audit", examples, tmp_path / "none")
-    assert done.code == 2
-    assert "no such TABLE" in done.err
+    expect(pylogseg("audit", examples, tmp_path / "none"), 2, "no such TABLE")
     table = parquet(tmp_path / "t", [records(examples, "codec-gzip").rename_columns(["a", "b", "c", "d", "e", "f"])])
-    done = pylogseg("audit", examples, "codec-gzip", table)
-    assert done.code == 2
-    assert "--columns offset=meta.offset" in done.err
+    expect(pylogseg("audit", examples, "codec-gzip", table), 2, "--columns offset=meta.offset")
     columns = ("-c", "offset=e", "-c", "partition=d", "-c", "value=b")
     assert (
         pylogseg("audit", examples, "codec-gzip", table, *columns).text.splitlines()[-2] == "compared: offsets, value"

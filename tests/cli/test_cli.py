@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import forked
+from helpers.damaged_logs import change_byte
 from helpers.depth import some_of
-from helpers.shell import command, damaged, environment, process, pylogseg
+from helpers.shell import command, damaged, environment, expect, process, pylogseg
 
 from pylogseg._version import __version__
 from pylogseg.cli import _COMMANDS, LazyCommands, common
@@ -39,10 +40,7 @@ def test_help_names_every_command() -> None:
 
 @pytest.mark.parametrize("name", [name for name in _COMMANDS if name not in ("dump", "verify")])
 def test_command_help_has_examples(name: str) -> None:
-    done = pylogseg(name, "--help")
-    assert done.code == 0
-    assert f"pylogseg {name}" in done.text
-    assert "Examples" in done.text
+    expect(pylogseg(name, "--help"), 0, out=[f"pylogseg {name}", "Examples"])
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
@@ -89,9 +87,7 @@ def test_sql_loads_of_other_packages_what_it_needs(examples: Path) -> None:
 
 
 def test_unknown_command() -> None:
-    done = pylogseg("bite")
-    assert done.code == 2
-    assert "bite" in done.err
+    expect(pylogseg("bite"), 2, "bite")
 
 
 # ---- paths and names ----
@@ -151,10 +147,7 @@ def test_wrong_requests_are_one_line(arguments: tuple[str, ...], words: str, tmp
     [("--offset", "x"), ("--since", "yesterday"), ("--since", "2026-01-01T00:00:00"), ("--max-bytes-per-second", "5X")],
 )
 def test_malformed_options_are_wrong_usage(arguments: tuple[str, str], examples: Path) -> None:
-    done = pylogseg("cat", examples, *arguments)
-    assert done.code == 2
-    assert arguments[0] in done.err
-    assert arguments[1] in done.err
+    expect(pylogseg("cat", examples, *arguments), 2, arguments[0], arguments[1])
 
 
 # ---- units ----
@@ -498,9 +491,7 @@ def test_a_verdict_does_not_hang_on_the_reader(examples: Path, tmp_path: Path) -
     """``| head -1`` reads no more than what comes first: `diff` and `stats` know what lies behind it."""
     disk = Path(shutil.copytree(examples, tmp_path / "kafka"))
     log = min((disk / "txn-a-0").glob("*.log"))
-    data = bytearray(log.read_bytes())
-    data[100] ^= 1
-    log.write_bytes(data)
+    change_byte(log, 100)
     for words in (("diff", disk, examples, "--on-corrupt", "skip"), ("stats", disk, "--by", "partition")):
         running = forked.process(*words)
         running.stdout.close()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from helpers.forked import process
-from helpers.shell import damaged, environment, pylogseg
+from helpers.shell import damaged, environment, expect, pylogseg
 from reference import text as reference
 
 import pylogseg as package
@@ -278,9 +278,7 @@ def test_follow_shows_what_comes(examples: Path, tmp_path: Path) -> None:
 
 def test_follow_needs_a_folder(examples: Path) -> None:
     path = next((examples / "codec-none-1").glob("*.log"))
-    done = pylogseg("cat", path, "--follow")
-    assert done.code == 2
-    assert "--follow needs a partition's folder" in done.err
+    expect(pylogseg("cat", path, "--follow"), 2, "--follow needs a partition's folder")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak that Linux tells")
@@ -343,8 +341,7 @@ def test_damage_met_by_a_thread(examples: Path, tmp_path: Path) -> None:
     for options in ((), ("--on-corrupt", "skip"), ("--on-corrupt", "stop")):
         one, several = (pylogseg("cat", folder, "--jobs", jobs, *options) for jobs in (1, 3))
         assert one == several
-        assert one.code == 1
-        assert "CRC mismatch" in one.err
+        expect(one, 1, "CRC mismatch")
 
 
 def test_a_start_above_the_end_is_said(examples: Path, tmp_path: Path) -> None:

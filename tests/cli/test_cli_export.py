@@ -22,7 +22,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from helpers.checks import wait_for
-from helpers.shell import damaged, environment, process, pylogseg
+from helpers.damaged_logs import change_byte
+from helpers.shell import damaged, environment, expect, process, pylogseg
 
 import pylogseg as package
 from pylogseg.disk.listing import open_dir
@@ -112,9 +113,7 @@ def test_columns_and_compression(examples: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_requests_write_nothing(options: tuple[str, ...], words: str, examples: Path, tmp_path: Path) -> None:
-    done = pylogseg("export", examples, "-O", tmp_path / "out", *options)
-    assert done.code == 2
-    assert words in done.err
+    expect(pylogseg("export", examples, "-O", tmp_path / "out", *options), 2, words)
     assert not (tmp_path / "out").exists()
 
 
@@ -141,8 +140,7 @@ def test_overwrite(examples: Path, tmp_path: Path) -> None:
     assert again.code == 2
     assert "exists already: replace it with --overwrite" in again.err
     assert {path: path.read_bytes() for path in files(tmp_path)} == before
-    some = pylogseg("export", examples, "txn-a", "-O", tmp_path, "--overwrite", "--columns", "offset")
-    assert some.code == 0
+    assert pylogseg("export", examples, "txn-a", "-O", tmp_path, "--overwrite", "--columns", "offset").code == 0
     assert files(tmp_path) == sorted(before)
     with open(files(tmp_path)[0], "rb") as file:
         assert pq.ParquetFile(file).schema_arrow.names == ["offset"]
@@ -159,9 +157,7 @@ def test_two_replicas_do_not_become_one_file(examples: Path, tmp_path: Path) -> 
 def test_damage_leaves_whole_files_only(examples: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in (examples / "codec-none-1").glob("*.log"))
     folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", names[1], 3000)
-    done = pylogseg("export", folder, "-O", tmp_path / "out", "--jobs", 1)
-    assert done.code == 1
-    assert "CRC mismatch" in done.err
+    expect(pylogseg("export", folder, "-O", tmp_path / "out", "--jobs", 1), 1, "CRC mismatch")
     assert [path.stem for path in files(tmp_path / "out")] == [names[0][:-4]]
     skipped = pylogseg("export", folder, "-O", tmp_path / "skip", "--on-corrupt", "skip")
     assert skipped.code == 1
@@ -249,15 +245,12 @@ def test_an_overwrite_that_fails_changes_nothing(examples, tmp_path):
     assert pylogseg("export", folder, "--out", out, "--to", "jsonl", "--offset", "0:300").code == 0
     before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     last = max(folder.glob("*.log"))
-    data = bytearray(last.read_bytes())
-    data[100] ^= 1
-    last.write_bytes(data)
+    change_byte(last, 100)
     for jobs in (1, 2):
         done = pylogseg("export", folder, "--out", out, "--to", "jsonl", "--overwrite", "-j", jobs)
         assert done.code == 1
         assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    done = pylogseg("export", folder, "--out", out, "--to", "jsonl", "--overwrite", "--on-corrupt", "skip")
-    assert done.code == 1
+    assert pylogseg("export", folder, "--out", out, "--to", "jsonl", "--overwrite", "--on-corrupt", "skip").code == 1
     assert len(list(out.rglob("*.jsonl"))) == 3
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
 

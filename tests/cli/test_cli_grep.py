@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from helpers.depth import diagonals
 from helpers.forked import process
-from helpers.shell import environment, pylogseg
+from helpers.shell import environment, expect, pylogseg
 
 import pylogseg as package
 from pylogseg import Record
@@ -185,9 +185,7 @@ def test_an_empty_pattern_must_be_meant(examples: Path, tmp_path: Path) -> None:
         done = pylogseg("grep", *arguments)
         assert (done.code, done.out) == (2, b"")
         assert "the pattern is empty, and would match every record: allow it with --empty" in done.err
-    done = pylogseg("grep", "--file", lines, examples)
-    assert done.code == 2
-    assert f"{lines}: line 2: the pattern is empty" in done.err
+    expect(pylogseg("grep", "--file", lines, examples), 2, f"{lines}: line 2: the pattern is empty")
     assert found("--empty", "--file", lines, examples, "mixed") == found("--empty", "", examples, "mixed")
     lines.write_text("")
     done = pylogseg("grep", "--file", lines, examples)
@@ -198,9 +196,7 @@ def test_an_empty_pattern_must_be_meant(examples: Path, tmp_path: Path) -> None:
 
 def test_a_path_is_wanted(examples: Path) -> None:
     for arguments in (["word"], ["-e", "word"]):
-        done = pylogseg("grep", *arguments)
-        assert done.code == 2
-        assert "PATH" in done.err
+        expect(pylogseg("grep", *arguments), 2, "PATH")
 
 
 def test_quiet_tells_by_its_code(examples: Path) -> None:
@@ -380,7 +376,5 @@ with bar.Bar(100, "working") as shown:
 
 
 def test_pattern_behind_the_path(examples: Path) -> None:
-    done = pylogseg("grep", examples, "order")
-    assert done.code == 2
-    assert f"{examples} is a folder: PATTERN comes before PATH" in done.err
+    expect(pylogseg("grep", examples, "order"), 2, f"{examples} is a folder: PATTERN comes before PATH")
     assert pylogseg("grep", "order", examples, "-q").code in (0, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.damaged_logs import log_dir_of
-from helpers.shell import pylogseg, rows
+from helpers.shell import expect, pylogseg, rows
 from helpers.trees import tree
 
 import pylogseg as package
@@ -99,9 +99,7 @@ def test_what_goes_is_kept(golden: Path, tmp_path: Path) -> None:
     (line,) = (tmp_path / "kept" / "damaged-1" / "kept.jsonl").read_text().splitlines()
     assert json.loads(line)["reason"] == gap["reason"]
     for keep in (folder, folder / "damaged-1" / "x"):
-        refused = pylogseg("repair", folder, "--keep", keep)
-        assert refused.code == 2
-        assert "which a broker reads" in refused.err
+        expect(pylogseg("repair", folder, "--keep", keep), 2, "which a broker reads")
 
 
 def test_unreadable_leader_epochs(golden: Path, tmp_path: Path) -> None:
@@ -180,7 +178,5 @@ def test_recoded(data: Path) -> None:
 )
 def test_wrong_usage(examples: Path, arguments: tuple[str, ...], said: str) -> None:
     before = tree(examples)
-    done = pylogseg(arguments[0], examples, *arguments[1:])
-    assert done.code == 2
-    assert said in done.err
+    expect(pylogseg(arguments[0], examples, *arguments[1:]), 2, said)
     assert tree(examples) == before

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import shell
+from helpers.shell import expect
 from helpers.tiered_logs import write_log
 from helpers.tiers import Uploader
 
@@ -34,8 +35,7 @@ def test_a_folder_is_needed(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.chdir(tmp_path)
     places = {"TIER": f"aiven+file://{folder / 'tier'}", "DISK": str(folder / "disk")}
     done = shell.pylogseg(*(places.get(word, word) for word in line.split()))
-    assert done.code == 2
-    assert "folder of this machine" in done.err
+    expect(done, 2, "folder of this machine")
     assert "restore" in done.err or "the source comes first" in done.err
     assert list(tmp_path.iterdir()) == []
 

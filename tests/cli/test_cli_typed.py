@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -67,9 +68,7 @@ def test_cat_every_type(shop: Path) -> None:
 @pytest.mark.parametrize("options", [[], ["--merge", "time"], ["--jobs", "1"], ["--tail", "40"]])
 def test_cat_what_does_not_decode(shop: Path, options: list[str]) -> None:
     done = shell("cat", shop, "orders", "--key-as", "schema", "--value-as", "schema", *options)
-    assert done.code == 1
-    assert "8 payloads could not be decoded; " in done.err
-    assert "the value of offset 31: no schema 999" in done.err
+    expect(done, 1, "8 payloads could not be decoded; ", "the value of offset 31: no schema 999")
     found = {(row["partition"], row["offset"]): row for row in done.rows}
     expected = golden_values(shop, "orders")
     assert len(found) == len(expected)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg.offline
@@ -77,9 +78,7 @@ def test_a_command_that_reads(command: str, tmp_path: Path) -> None:
         pq.write_table(
             pa.table({"offset": [1], "partition": [0], "key": [b""], "value": [b""]}), tmp_path / "t.parquet"
         )
-    done = shell(command, *(word.format(to=tmp_path) for word in READS[command]))
-    assert done.code == 2
-    assert "127.0.0.1:1: cannot connect" in done.err
+    expect(shell(command, *(word.format(to=tmp_path) for word in READS[command])), 2, "127.0.0.1:1: cannot connect")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -140,9 +141,7 @@ def test_the_command_tells_of_damage(tmp_path: Path) -> None:
     disk, out = tmp_path / "data", tmp_path / "out"
     make(disk / "t-0", [0] * 100)
     hurt = sorted((disk / "t-0").glob("*.log"))[1]
-    data = bytearray(hurt.read_bytes())
-    data[200] ^= 1
-    hurt.write_bytes(data)
+    change_byte(hurt, 200)
     words = ("export", disk, "--out", out, "--by-date")
     done = shell(*words, "--on-corrupt", "skip")
     assert (done.code, f"t-0: segment {int(hurt.stem)}: " in done.err) == (1, True)

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.shell import damaged, pylogseg
+from helpers.shell import damaged, expect, pylogseg
 
 import pylogseg as package
 from pylogseg.format.text import payload_of
@@ -68,8 +68,7 @@ def test_what_is_there_stays(examples: Path, tmp_path: Path) -> None:
     assert pylogseg("export", folder, "-O", out, "--overwrite").code == 1
     assert out.read_bytes() == before
     done = pylogseg("export", folder, "-O", out, "--overwrite", "--on-corrupt", "skip", "--json")
-    assert done.code == 1
-    assert "CRC mismatch" in done.err
+    expect(done, 1, "CRC mismatch")
     expected = [r.offset for r in package.read(folder, on_corrupt="skip")]
     assert [row["offset"] for row in rows_of(out)] == expected
     assert done.rows == [{"path": str(out), "records": len(expected), "size": out.stat().st_size}]
@@ -142,9 +141,7 @@ def test_no_text_may_become_null_or_base64(form: str, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_requests_write_nothing(options: list[str], words: str, examples: Path, tmp_path: Path) -> None:
-    done = pylogseg("export", examples, "txn-b", "-O", tmp_path / options[0], *options[1:])
-    assert done.code == 2
-    assert words in done.err
+    expect(pylogseg("export", examples, "txn-b", "-O", tmp_path / options[0], *options[1:]), 2, words)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.shell import pylogseg, run
+from helpers.shell import expect, pylogseg, run
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +74,7 @@ def test_a_name_that_is_no_place_is_refused() -> None:
     before = tree()
     for command in (("export", "q", "-O", ""), ("groups", "q", "--export", ""), ("sql", "q", "select 1", "-O", "")):
         done = pylogseg(*command)
-        assert done.code == 2
-        assert "expected" in done.err
+        expect(done, 2, "expected")
     for name in ("exp.xlsx", "out/lake.parq", "a.CSV"):
         done = run(f"export q txn-b -O {name}")
         assert done.code == 2

@@ -29,7 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.checks import duckdb_version, wait_for
-from helpers.shell import ROOT, command, damaged, environment, process, pylogseg
+from helpers.damaged_logs import change_byte
+from helpers.shell import ROOT, command, damaged, environment, expect, process, pylogseg
 
 import pylogseg as package
 from pylogseg.cli.sql import Waiting
@@ -149,8 +150,7 @@ def test_queries(dead: Path, query: str, expected: object) -> None:
 )
 def test_errors(dead: Path, query: str, message: str) -> None:
     done = pylogseg("sql", dead, query)
-    assert done.code == 2
-    assert message in done.err
+    expect(done, 2, message)
     assert done.err.count("\n") == 1
 
 
@@ -237,9 +237,7 @@ def test_names_of_topics(tmp_path: Path) -> None:
     for name in names:
         assert asked(tmp_path, f"select text(value) as v from records where topic = '{name}'") == [{"v": name}]
     assert len(asked(tmp_path, "from batches")) == len(names)
-    done = pylogseg("sql", tmp_path, "select * from ORDERS")
-    assert done.code == 2
-    assert "records where topic = 'Orders'" in done.err
+    expect(pylogseg("sql", tmp_path, "select * from ORDERS"), 2, "records where topic = 'Orders'")
 
 
 def test_injection(tmp_path: Path) -> None:
@@ -319,9 +317,7 @@ def test_odd_values(dead: Path) -> None:
          "struct": {"a": "base64:/w=="}, "huge": 12345678901234567890, "day": "2026-01-01"}
     ]  # fmt: skip
     for form in ("table", "csv"):
-        done = pylogseg("sql", dead, query, "-O", form)
-        assert done.code == 0
-        assert "9089348860800000 ms" in done.text
+        expect(pylogseg("sql", dead, query, "-O", form), 0, out="9089348860800000 ms")
 
 
 def test_every_type_of_duckdb(dead: Path, tmp_path: Path) -> None:
@@ -616,8 +612,7 @@ def test_explain(dead: Path) -> None:
     # Before 2.0 duckdb asks for what only the filter needs, too.
     assert row["columns"] == (["value"] if duckdb_version() >= 2 else ["partition", "offset", "value"])
     assert "offset < 5" in row["filter"]
-    done = pylogseg("sql", dead, "select 1", "--explain", "-O", "csv")
-    assert done.code == 2
+    assert pylogseg("sql", dead, "select 1", "--explain", "-O", "csv").code == 2
 
 
 def test_views_are_lazy(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -663,12 +658,8 @@ def test_damage_in_a_state_table(examples: Path, tmp_path: Path) -> None:
     """What is damaged is left out and named, with exit code 1."""
     shutil.copytree(examples / "__consumer_offsets-0", tmp_path / "__consumer_offsets-0")
     (path,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
-    data = bytearray(path.read_bytes())
-    data[90] ^= 1
-    path.write_bytes(data)
-    done = pylogseg("sql", tmp_path, "select count(*) from groups")
-    assert done.code == 1
-    assert path.name in done.err
+    change_byte(path, 90)
+    expect(pylogseg("sql", tmp_path, "select count(*) from groups"), 1, path.name)
 
 
 def test_a_count_by_headers_says_that_no_checksum_was_computed(examples: Path) -> None:

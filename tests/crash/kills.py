@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from helpers.brokers import NAME, Cluster, replicas
+from helpers.damaged_logs import change_byte
 from helpers.metadata_logs import LOG, MetadataLog
 from helpers.tiers import Uploader
 from helpers.trees import tree
@@ -96,9 +97,7 @@ def _damaged_disks(folder: Path) -> None:
     disks, batches = replicas(folder, 5, segments=3)
     for disk, number in ((0, 2), (0, -3), (1, 4), (2, 6), (1, 8), (2, 8)):
         path = disks[disk] / NAME / f"{batches[number].segment:020d}.log"
-        data = bytearray(path.read_bytes())
-        data[batches[number].position + 30] ^= 1
-        path.write_bytes(data)
+        change_byte(path, batches[number].position + 30)
     segments = sorted({batch.segment for batch in batches})
     (disks[1] / NAME / f"{segments[1]:020d}.log").unlink()
     for disk_folder in disks:

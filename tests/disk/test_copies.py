@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from helpers import shell
+from helpers.damaged_logs import change_byte
 from helpers.damaged_tiers import damage_of
+from helpers.shell import expect
 from helpers.tiered_logs import follow, write_log
 from helpers.tiers import TOPIC_ID, Key, Uploader, copy_locally
 
@@ -56,9 +58,7 @@ def world(tmp_path: Path) -> World:
 
 
 def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0x55
-    path.write_bytes(data)
+    change_byte(path, position, 0x55)
 
 
 def notes_of(done: shell.Done) -> str:
@@ -158,9 +158,7 @@ def test_a_copy_of_another_leader_gives_nothing(world: World) -> None:
     batches = pylogseg.scan(path.with_suffix(".log").read_bytes()).batches
     late = next(row for row, epoch in enumerate(batches.leader_epoch.tolist()) if epoch == 1)
     flip(path.with_suffix(".log"), int(batches.position[late]) + 70)
-    done = world.restore()
-    assert done.code == 1
-    assert str(path.with_suffix(".log")) in done.err
+    expect(world.restore(), 1, str(path.with_suffix(".log")))
 
 
 # ---- reading ----

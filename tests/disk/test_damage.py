@@ -15,6 +15,7 @@ import zstandard
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from helpers.checks import some
+from helpers.damaged_logs import change_byte
 from helpers.damaged_tiers import CHUNK, World, damage_of, metadata
 from helpers.tiered_logs import write_log
 from helpers.tiers import TOPIC_ID, Key, Uploader
@@ -47,9 +48,7 @@ def lost(world: World, number: int) -> set[int]:
 def test_flipped_byte(world: World) -> None:
     """One chunk is lost, with the batches that lie in it."""
     path = world.object(2, "log")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    change_byte(path)
     with pytest.raises(pylogseg.StorageError, match=r"chunk \d+ of \d+, at \d+ to \d+ of the object.*its tag does not"):
         list(pylogseg.read(pylogseg.open_tier(world.url, world.keys)))
     missing = set(range(world.bases[-1])) - set(world.offsets())

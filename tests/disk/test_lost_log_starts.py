@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 
@@ -23,7 +23,4 @@ def test_readers_say_it(tmp_path: Path, command: str, data: bytes) -> None:
     (tmp_path / STARTS).write_bytes(b"0\n0\n")
     assert pylogseg(command, tmp_path).code == 0
     (tmp_path / STARTS).write_bytes(data)
-    done = pylogseg(command, tmp_path)
-    assert done.code == 1
-    assert f"{STARTS}: at position " in done.err
-    assert "records that were deleted may show" in done.err
+    expect(pylogseg(command, tmp_path), 1, f"{STARTS}: at position ", "records that were deleted may show")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import shell
+from helpers.shell import expect
 from helpers.tiered_logs import write_log
 from helpers.tiers import Uploader, copy_locally, copy_segment
 
@@ -52,9 +53,7 @@ def check_refused(url: str, remedies: list[str], target: Path, others: dict[str,
     assert counts(url, *others) == others
     target.mkdir()
     for line in (("cat", url, "orders"), ("restore", url, target), ("dump", f"{url}!/orders-0/{0:020d}.log")):
-        done = shell.pylogseg(*line)
-        assert done.code == 2
-        assert "name one of" in done.err
+        expect(shell.pylogseg(*line), 2, "name one of")
     assert list(target.iterdir()) == []
     (finding,) = [row for row in shell.pylogseg("verify", url, "--json").rows if row.get("level") == "damage"]
     assert finding["path"].endswith("orders-0")

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 from helpers.trees import entries
 
 import pylogseg as package
@@ -110,9 +110,7 @@ def test_a_log_directory_inside_of_one_is_named(examples: Path, tmp_path: Path) 
     disk = open_dir(outer)
     assert [p.name for p in disk.partitions] == ["txn-a-0"]
     assert any(str(inner) in note for note in disk.notes)
-    done = pylogseg("recover", outer)
-    assert done.code == 1
-    assert "data-0: this is a log directory, not a partition" in done.text
+    expect(pylogseg("recover", outer), 1, out="data-0: this is a log directory, not a partition")
     assert [p.name for p in open_dir(inner).partitions] == ["txn-b-0"]
 
 

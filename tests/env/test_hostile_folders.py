@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from helpers.depth import diagonals
-from helpers.shell import environment, run
+from helpers.shell import environment, expect, run
 from helpers.trees import entries
 
 import pylogseg
@@ -151,9 +151,7 @@ def test_what_is_made_beside_its_place_takes_nobodys_folder(world: Path, text: s
         name.mkdir()
         (name / "thesis").write_bytes(PRECIOUS)
         os.chown(name, 12345, -1)
-    done = run(text)
-    assert done.code == 2
-    assert ".k.pylogseg-unfinished" in done.err
+    expect(run(text), 2, ".k.pylogseg-unfinished")
     assert entries(world / "outside") == before
     assert not (world / "k").exists()
     assert kind != "other" or (name / "thesis").read_bytes() == PRECIOUS

@@ -1,9 +1,16 @@
-"""Golden logs that somebody damaged before a broker opened them."""
+"""Logs that are damaged: golden ones, as a broker opened them, and those of one changed byte."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+
+
+def change_byte(path: Path, position: int | None = None, bits: int = 1) -> None:
+    """Change bits of one byte of a file: of that in the middle, or where it is said."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if position is None else position] ^= bits
+    path.write_bytes(data)
 
 
 def log_dir_of(golden: Path, case: str, tmp_path: Path) -> Path:
@@ -21,9 +28,7 @@ def hurt(examples: Path, target: Path) -> Path:
     shutil.copytree(examples, target)
     logs = sorted(path for path in target.rglob("*.log") if path.stat().st_size > 1000)
     for path in logs[:3]:
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 0xFF
-        path.write_bytes(data)
+        change_byte(path, bits=0xFF)
     logs[4].write_bytes(logs[4].read_bytes()[:-5])
     for path in target.rglob("*.index"):
         if path.stat().st_size >= 8:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.brokers import NAME, Batch, replicas
+from helpers.damaged_logs import change_byte
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import scan
 from pylogseg.testing.faults import FaultyStorage
@@ -51,9 +52,7 @@ def disks(damage: Callable[[Path, list[Batch]], None]) -> Disks:
 def flip(folder: Path, disk: str, batch: Batch) -> None:
     """Damage a batch on one disk."""
     path = folder / disk / NAME / f"{batch.segment:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[batch.position + 30] ^= 1
-    path.write_bytes(data)
+    change_byte(path, batch.position + 30)
 
 
 def batches_in(storage: MemoryStorage, folder: str) -> list[bytes]:

@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
+from helpers.damaged_logs import change_byte
 from pylogseg.cli import shell as group
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +61,15 @@ def run(text: str) -> Done:
 def rows(done: Done, kind: str) -> list[dict[str, Any]]:
     """The rows of one type, of what a command printed as JSON."""
     return [row for row in done.rows if row["type"] == kind]
+
+
+def expect(done: Done, code: int, *words: str, out: str | Iterable[str] = ()) -> None:
+    """Check how a command ended: its exit code, words in its messages, and words in its output."""
+    assert done.code == code, done.err
+    for word in words:
+        assert word in done.err
+    for word in [out] if isinstance(out, str) else out:
+        assert word in done.text
 
 
 def command(*arguments: object) -> list[str]:
@@ -121,7 +131,5 @@ def damaged(source: Path, target: Path, segment: str, position: int) -> Path:
     """A copy of a partition's folder with one byte of a segment changed."""
     shutil.copytree(source, target)
     path = target / segment
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0x5A
-    path.write_bytes(data)
+    change_byte(path, position, 0x5A)
     return target

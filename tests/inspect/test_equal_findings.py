@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from helpers.damaged_logs import change_byte
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -20,9 +21,7 @@ def test_equal_findings_are_one_for_people(tmp_path: Path) -> None:
                 log.append([(None, None, value)])
         (disk / f"t-{number}" / "00000000000000000000.timeindex").unlink()
         path = disk / f"t-{number}" / "00000000000000000000.log"
-        data = bytearray(path.read_bytes())
-        data[100] ^= 1
-        path.write_bytes(data)
+        change_byte(path, 100)
     done, rows = shell("verify", disk), shell("verify", disk, "--json").rows
     assert (done.code, done.text.count("DAMAGE")) == (1, 6)
     assert (done.text.count("missing-index"), done.text.count("also: ")) == (1, 4)

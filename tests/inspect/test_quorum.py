@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.metadata_logs import CLUSTER, DIRECTORIES, LOG, MetadataLog
-from helpers.shell import locked, pylogseg
+from helpers.shell import expect, locked, pylogseg
 
 from pylogseg.errors import RequestError
 from pylogseg.format.files.properties import MetaProperties, encode_meta_properties
@@ -175,9 +176,7 @@ def test_a_copy_that_is_not_whole_is_unknown(tmp_path: Path, harm: str) -> None:
     b11 = log.disk(tmp_path / "b11", 11, end=at)
     segments = sorted((c1 / LOG).glob("*.log"))
     if harm == "flip":
-        data = bytearray(segments[0].read_bytes())
-        data[200] ^= 1
-        segments[0].write_bytes(data)
+        change_byte(segments[0], 200)
     elif harm == "hole":
         data = segments[0].read_bytes()
         size = len(log.batches[2].data)
@@ -201,9 +200,7 @@ def test_a_copy_that_is_not_whole_is_unknown(tmp_path: Path, harm: str) -> None:
     assert seen.pairs == []
     assert seen.best is not None
     assert seen.best.node_id == 11
-    done = pylogseg("quorum", c1, b11)
-    assert done.code == 2
-    assert f"{c1}: its copy is unknown, neither longer nor shorter than another" in done.err
+    expect(pylogseg("quorum", c1, b11), 2, f"{c1}: its copy is unknown, neither longer nor shorter than another")
     alone = look(c1)
     assert (alone.verdict, alone.exit_code) == (NOTHING, 2)
 
@@ -346,9 +343,7 @@ def test_requests_that_cannot_be_meant(tmp_path: Path) -> None:
     (other / "meta.properties").write_bytes(encode_meta_properties(meta, "test"))
     with pytest.raises(RequestError, match="several clusters"):
         look(one, other)
-    done = pylogseg("quorum", tmp_path / "nowhere")
-    assert done.code == 2
-    assert "nothing can be done with these disks" in done.text
+    expect(pylogseg("quorum", tmp_path / "nowhere"), 2, out="nothing can be done with these disks")
 
 
 def test_a_running_node_is_shown(tmp_path: Path) -> None:

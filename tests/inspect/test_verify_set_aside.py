@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.shell import pylogseg
 
 from pylogseg.disk.listing import open_dir
@@ -175,9 +176,7 @@ def test_a_partition_that_lives_on_beside_its_stray(disk: Path) -> None:
 def test_a_stray_with_damage_is_refused(disk: Path) -> None:
     stray = set_aside(disk)
     path = stray / f"{0:020}.log"
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
+    change_byte(path, 100)
     done = pylogseg("restore", disk / "data0", disk / "data0", STRAY)
     assert done.code != 0
     assert records(disk / "data0" / "txn-b-0") == []

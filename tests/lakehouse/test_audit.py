@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.depth import some_of
 from helpers.foreign_tables import WRITERS, parquet, records, with_damaged_end
 
@@ -223,9 +224,7 @@ def test_damage_of_the_log_is_no_loss(examples, tmp_path):
     rows = records(examples, "codec-none", partition=1)
     log = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     segment = max(log.glob("*.log"), key=lambda path: path.stat().st_size)
-    data = bytearray(segment.read_bytes())
-    data[len(data) // 2] ^= 255
-    segment.write_bytes(data)
+    change_byte(segment, bits=255)
     for part in (rows, without(rows, *range(0, 500, 7))):
         found = pylogseg.audit(log, parquet(tmp_path / f"t{part.num_rows}", [part]))
         (only,) = found.partitions

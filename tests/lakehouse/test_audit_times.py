@@ -7,6 +7,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.foreign_tables import parquet, records
 from helpers.pickled_executor import Pickled
 from helpers.shell import pylogseg as run
@@ -70,9 +71,7 @@ def test_a_damaged_end_is_not_looked_at(data, rows, tmp_path):
     """What lies behind it is not double."""
     copy = shutil.copytree(data, tmp_path / "data")
     segment = max((copy / "orders-0").glob("*.log"))
-    whole = bytearray(segment.read_bytes())
-    whole[-5] ^= 0xFF
-    segment.write_bytes(whole)
+    change_byte(segment, -5, 0xFF)
     found = pylogseg.audit(copy, parquet(tmp_path / "t", [rows]), columns=NONE)
     assert (found.is_right, found.is_whole) == (True, False)
 

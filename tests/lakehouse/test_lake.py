@@ -20,6 +20,7 @@ import pytest
 from helpers import lake_tables
 from helpers.depth import IS_DEEP
 from helpers.lake_tables import consumed, log_rows, name_of, plain, rows_of, told
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 from helpers.typed_logs import append_later_orders, write_orders
 
@@ -464,9 +465,7 @@ def test_the_command(tmp_path: Path) -> None:
         ("orders", 10, [{"partition": 0, "firstOffset": 0, "nextOffset": 100, "waiting": 0}])
     ]
     other_topic_id(data)
-    done = shell("lake", data, table)
-    assert done.code == 2
-    assert "the topic was deleted and made again" in done.err
+    expect(shell("lake", data, table), 2, "the topic was deleted and made again")
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.lake_tables import catalog_of, log_rows, name_of, plain, rows_of
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -118,9 +119,7 @@ def test_a_folder_that_is_no_topics_is_no_path(tmp_path: Path, kind: str, folder
     data = append(append(tmp_path / "data", 5), 5, "zeta-0")
     shutil.copytree(data / "orders-0", data / folder)
     place = tmp_path / "above" / "place"
-    done = shell("lake", data, name_of(kind, place, "{topic}"))
-    assert done.code == 1
-    assert f"no topic can have the name of {folder!r}" in done.err
+    expect(shell("lake", data, name_of(kind, place, "{topic}")), 1, f"no topic can have the name of {folder!r}")
     for topic in ("orders", "zeta"):
         assert len(rows_of(name_of(kind, place, topic))) == 5
     assert {path.name for path in (tmp_path / "above").iterdir()} == {"place"}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.lake_tables import log_rows, name_of, plain, rows_of
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 from helpers.typed_logs import write_orders
 
@@ -197,6 +198,4 @@ def test_a_topic_id_that_the_folder_does_not_say(tmp_path: Path, label: str) -> 
     else:
         file.mkdir()
     for words in (("lake", data, "orders", table), ("export", data, "--out", tmp_path / "other")):
-        done = shell(*words)
-        assert done.code == 1
-        assert str(file) in done.err
+        expect(shell(*words), 1, str(file))

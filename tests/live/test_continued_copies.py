@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as run
 
 import pylogseg
@@ -275,9 +276,7 @@ def test_an_archive_of_a_running_cluster(broker: pylogseg.Broker, tmp_path: Path
         produce(broker, "orders", 10, seed)
     cut = elect(broker, tmp_path / "broker" / "orders-0", 40)
     produce(broker, "orders", 40, 3)
-    done = run(*words)
-    assert done.code == 1
-    assert f"the log was cut at offset {cut} by an unclean election" in done.err
+    expect(run(*words), 1, f"the log was cut at offset {cut} by an unclean election")
     assert [row["faults"] for row in run("archive", "points", place, "--json").rows] == [0, 0, 1]
     assert run("archive", "status", place).code == 1
     assert run("verify", place, "--read-all").code == 0
@@ -287,9 +286,7 @@ def test_an_archive_of_a_running_cluster(broker: pylogseg.Broker, tmp_path: Path
     assert run("restore", place, tmp_path / "restored").code == 0
     assert stored(tmp_path / "restored" / "orders-0") == stored(copy / "orders-0")
     for wrong in ((url_of(broker), place), (copy, place, "--copy", copy)):
-        refused = run("archive", *wrong)
-        assert refused.code == 2
-        assert "kafka://HOST:PORT URL --copy DIR" in refused.err
+        expect(run("archive", *wrong), 2, "kafka://HOST:PORT URL --copy DIR")
 
 
 #: Runs that die at one of their changes of the disk, as forks of a process without threads, until one comes through.
@@ -359,6 +356,4 @@ def test_follow(broker: pylogseg.Broker, tmp_path: Path) -> None:
     assert "copied 1 partition" in second[1]
     assert rest == ""
     assert segments(copy / "orders-0") == segments(tmp_path / "broker" / "orders-0")
-    done = run("copy", tmp_path / "broker", tmp_path / "other", "--follow")
-    assert done.code == 2
-    assert "--follow is for a cluster" in done.err
+    expect(run("copy", tmp_path / "broker", tmp_path / "other", "--follow"), 2, "--follow is for a cluster")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.certificates import Certificates, make
+from helpers.shell import expect
 from helpers.shell import pylogseg as run
 
 import pylogseg
@@ -91,9 +92,7 @@ def test_a_file_of_java(
     assert done.code == 0, done.err
     assert '"c0"' in done.text
     monkeypatch.delenv("KAFKA_PASSWORD")
-    done = run("--cluster", file, "ls", "kafka:///txn-a")
-    assert done.code == 2
-    assert "the environment has no KAFKA_PASSWORD" in done.err
+    expect(run("--cluster", file, "ls", "kafka:///txn-a"), 2, "the environment has no KAFKA_PASSWORD")
 
 
 def test_a_mechanism_that_the_broker_does_not_have(certificates: Certificates) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from helpers.between import FETCH, METADATA, Between
+from helpers.shell import expect
 from helpers.shell import pylogseg as run
 
 import pylogseg
@@ -352,8 +353,7 @@ def test_groups_that_may_not_be_read() -> None:
     with pylogseg.Broker() as broker:
         broker.produce("orders", b"1")
         done = run("groups", f"kafka://{broker.bootstrap_servers}/orders")
-    assert done.code == 2
-    assert "does not show it to this user, who needs Describe and Read" in done.err
+    expect(done, 2, "does not show it to this user, who needs Describe and Read")
 
 
 @pytest.mark.parametrize("command", ["groups", "copy"])

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import documents
 import numpy as np
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 from pylogseg import offline
@@ -187,9 +187,7 @@ def test_open_transactions_are_named_or_ended(tmp_path: Path) -> None:
     assert pylogseg("verify", target, "--quiet").code == 0
     again = pylogseg(*arguments, "--json")
     assert [row["state"] for row in again.rows if row["type"] == "partition"] == ["unchanged"]
-    kept = pylogseg("restore", source, target, "--keep-producers")
-    assert kept.code == 2
-    assert "other records" in kept.err
+    expect(pylogseg("restore", source, target, "--keep-producers"), 2, "other records")
 
 
 def test_the_coordinators_of_another_cluster_stay_behind(golden: Path, tmp_path: Path) -> None:

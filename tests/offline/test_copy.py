@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from crash.images import crash_images
 from helpers.checks import some, wait_for
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -298,9 +299,7 @@ def test_whatever_fails(error: int | str) -> None:
 
 def test_the_same_files(examples: Path, tmp_path: Path) -> None:
     """But for what waits for its removal; of a source that was closed the marker is copied too."""
-    done = shell("copy", examples, tmp_path / "new", "--jobs", 3)
-    assert done.code == 0
-    assert "a broker trusts it as it is" in done.text
+    expect(shell("copy", examples, tmp_path / "new", "--jobs", 3), 0, out="a broker trusts it as it is")
 
     def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
         return {
@@ -430,8 +429,7 @@ def test_while_another_process_writes(writer: Path, tmp_path: Path) -> None:
         values = [(record.offset, record.value) for record in pylogseg.read(row.target, from_log_start=False)]
         first = values[0][0] if values else row.log_end
         assert values == [(offset, b"%d" % offset * 20) for offset in range(first, row.log_end)]
-        done = shell("recover", tmp_path / f"copy-{i}", "--dry-run", "--no-keep", "--json")
-        assert done.code == 0
+        assert shell("recover", tmp_path / f"copy-{i}", "--dry-run", "--no-keep", "--json").code == 0
         ends.append(row.log_end)
         active = newest(writer)
         wait_for(lambda active=active: newest(writer) != active)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.shell import pylogseg as shell
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,9 +148,7 @@ def test_replicas_that_begin_and_end_elsewhere(tmp_path):
 def test_damage_is_no_difference(examples, tmp_path):
     other = Path(shutil.copytree(examples / "txn-a-0", tmp_path / "txn-a-0"))
     log = other / f"{0:020}.log"
-    data = bytearray(log.read_bytes())
-    data[200] ^= 1
-    log.write_bytes(data)
+    change_byte(log, 200)
     done = shell("diff", examples / "txn-a-0", other)
     assert (done.code, done.out) == (2, b"")
     assert str(log) in done.err

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from helpers.brokers import NAME, TOPIC_ID, Batch, Broker, Cluster
-from helpers.shell import locked, rows
+from helpers.damaged_logs import change_byte
+from helpers.shell import expect, locked, rows
 from helpers.shell import pylogseg as shell
 
 from pylogseg import offline
@@ -62,9 +63,7 @@ def test_a_dry_run_says_what_comes_from_where(tmp_path: Path) -> None:
     sources = stop(cluster)
     for source, batch in zip(sources, (batches[6], batches[11], batches[6]), strict=True):
         path = source / NAME / f"{batch.segment:020d}.log"
-        data = bytearray(path.read_bytes())
-        data[batch.position + 40] ^= 1
-        path.write_bytes(data)
+        change_byte(path, batch.position + 40)
     before = {source: files(source / NAME) for source in sources}
     done = shell("merge", *sources, "--into", tmp_path / "out", "-n", "--json")
     assert done.code == 0, done.text
@@ -222,9 +221,7 @@ def test_refusals(tmp_path: Path) -> None:
 def test_another_topic_of_the_name_is_named(tmp_path: Path) -> None:
     sources = stop(written(tmp_path))
     (sources[1] / NAME / "partition.metadata").write_text("version: 0\ntopic_id: xxxzvhy5SKqdtrTNWzbGow")
-    done = shell("merge", *sources, "--into", tmp_path / "out")
-    assert done.code == 1
-    assert "the topic was made again" in done.text
+    expect(shell("merge", *sources, "--into", tmp_path / "out"), 1, out="the topic was made again")
     assert not (tmp_path / "out").exists()
 
 

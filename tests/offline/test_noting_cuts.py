@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from helpers.damaged_logs import change_byte
 
 from pylogseg.cli import shell
 from pylogseg.errors import CorruptionError
@@ -80,9 +81,7 @@ def test_only_what_is_named_is_done(repaired: Path) -> None:
 
 def test_a_second_repair_keeps_what_the_first_one_noted(repaired: Path) -> None:
     log = sorted(repaired.glob("*.log"))[3]
-    data = bytearray(log.read_bytes())
-    data[100] ^= 0x55
-    log.write_bytes(data)
+    change_byte(log, 100, 0x55)
     run("repair", repaired, "--keep-behind", "--no-keep")
     done = run("verify", repaired)
     assert (done.exit_code, done.output.count("cut out on purpose")) == (0, 4), done.output
@@ -159,9 +158,7 @@ def test_a_merge_carries_what_stays_cut(golden: Path, repaired: Path, tmp_path: 
     for name in ("recovery-point", "replication"):
         (other.parent / f"{name}-offset-checkpoint").write_text("0\n1\nproducers 0 45\n")
     log = sorted(other.glob("*.log"))[1]
-    data = bytearray(log.read_bytes())
-    data[100] ^= 0x55  # the first of the three is lost here, too
-    log.write_bytes(data)
+    change_byte(log, 100, 0x55)  # the first of the three is lost here, too
     done = run("merge", repaired.parent, other.parent, "--into", tmp_path / "both")
     assert done.exit_code == 0, done.output
     cuts = parse_cuts((tmp_path / "both" / repaired.name / CUTS).read_bytes(), "")

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.depth import draws
 from helpers.descriptions import described
 from helpers.offline_logs import NOW, SETTINGS, again, log_dir, made, opened, records, state
@@ -139,9 +140,7 @@ def test_nothing_is_found_afterwards(tmp_path):
 def test_damage_is_refused_before_anything_is_written(tmp_path):
     path = on_disk(tmp_path, seed=4)
     last = max((path / "t-0").glob("*.log"))
-    data = bytearray(last.read_bytes())
-    data[-1] ^= 1
-    last.write_bytes(data)
+    change_byte(last, -1)
     before = {file.name: file.read_bytes() for file in (path / "t-0").glob("*.log")}
     (result,) = run(path, keys=[b"a"])
     assert result.state == "failed"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 from pylogseg.archive import write
@@ -39,9 +39,7 @@ def test_a_topic_id_that_is_gone(home: Path, command: str) -> None:
     path.unlink()
     dry = pylogseg(command, home, "--dry-run")
     assert (dry.code, path.exists()) == (0, False)
-    done = pylogseg(command, home)
-    assert done.code == 0
-    assert f"{path} is missing, and is written with the id" in done.text
+    expect(pylogseg(command, home), 0, out=f"{path} is missing, and is written with the id")
     assert path.read_bytes() == before
     again = pylogseg(command, home)
     assert (again.code, "is missing" in again.text) == (0, False)
@@ -74,9 +72,7 @@ def test_the_only_replica_is_committed_to_its_end(home: Path, data: bytes | None
     (home / HIGH).unlink()
     if data is not None:
         (home / HIGH).write_bytes(data)
-    done = pylogseg("recover", home)
-    assert done.code == 1
-    assert "the metadata has no other replica, so all up to its end counts" in done.text
+    expect(pylogseg("recover", home), 1, out="the metadata has no other replica, so all up to its end counts")
     assert dict(parse_offset_checkpoint((home / HIGH).read_bytes(), HIGH)) == dict(before)
     assert pylogseg("recover", home).code == 0
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.depth import some_of
 from helpers.shell import pylogseg as shell
 
@@ -150,9 +151,7 @@ def test_repair_takes_from_a_replica_what_a_load_leaves(state: tuple[Path, list[
     harmed = tmp_path / "harmed"
     shutil.copytree(tmp_path / "loaded" / PART, harmed / PART)
     last = max(harmed.rglob("*.log"))
-    data = bytearray(last.read_bytes())
-    data[len(data) // 2] ^= 1
-    last.write_bytes(data)
+    change_byte(last)
     done = shell("repair", harmed, "--from", disk)
     assert done.code == 0, done.text
     assert [record.offset for record in pylogseg.read(harmed)] == expected

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.shell import Done, pylogseg
 from helpers.trees import tree
 
@@ -47,9 +48,7 @@ def log_dir(examples: Path, tmp_path: Path) -> Path:
 def broken(log_dir: Path) -> None:
     """A batch in the first half of a log does not hold."""
     path = min((log_dir / "txn-a-0").glob("*.log"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x5A
-    path.write_bytes(data)
+    change_byte(path, bits=0x5A)
 
 
 def total_of(done: Done) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.damaged_logs import change_byte
 
 import pylogseg
 from pylogseg import offline
@@ -29,9 +30,7 @@ def _blank(log: Path, root: Path) -> None:
 
 
 def _flip(log: Path, root: Path) -> None:
-    data = bytearray(log.read_bytes())
-    data[-1] ^= 1  # in a file that ends in the middle of a batch
-    log.write_bytes(data)
+    change_byte(log, -1)  # in a file that ends in the middle of a batch
 
 
 def _remove(log: Path, root: Path) -> None:

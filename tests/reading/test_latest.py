@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.shell import pylogseg as shell
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,9 +132,7 @@ def test_what_goes_between_the_passes_is_told(many, tmp_path):
 def test_damage_is_told_once(many, tmp_path):
     log = Path(shutil.copytree(many, tmp_path / "many-0"))
     file = log / f"{0:020}.log"
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    change_byte(file)
     reader = pylogseg.read(log, latest=True, latest_memory_bytes=SMALLEST, on_corrupt="skip")
     assert list(reader) == last_of(pylogseg.read(log, on_corrupt="skip"))
     assert [gap.kind for gap in reader.gaps] == [GapKind.CRC_BAD]

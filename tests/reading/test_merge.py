@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.shell import damaged, environment, pylogseg
+from helpers.shell import damaged, environment, expect, pylogseg
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,17 +103,14 @@ def test_lines_in_payloads(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together(examples: Path) -> None:
-    done = pylogseg("cat", examples, "--merge", "time", "--follow")
-    assert done.code == 2
-    assert "--merge cannot be combined with --follow" in done.err
+    expect(pylogseg("cat", examples, "--merge", "time", "--follow"), 2, "--merge cannot be combined with --follow")
     assert pylogseg("cat", examples, "--merge", "offset").code == 2
 
 
 def test_damage_is_told(examples: Path, tmp_path: Path) -> None:
     damaged(examples / "codec-none-1", tmp_path / "codec-none-1", "00000000000000000190.log", 100)
     done = pylogseg("cat", tmp_path, examples / "txn-b-0", "--merge", "time", "--on-corrupt", "skip")
-    assert done.code == 1
-    assert "CRC mismatch" in done.err
+    expect(done, 1, "CRC mismatch")
     plain = pylogseg("cat", tmp_path, examples / "txn-b-0", "--on-corrupt", "skip")
     assert sorted(plain.out.splitlines()) == sorted(done.out.splitlines())
     assert pylogseg("cat", tmp_path, "--merge", "time").code == 1

@@ -4,6 +4,7 @@ windows; damage there is found.
 
 import numpy as np
 import pytest
+from helpers.damaged_logs import change_byte
 
 import pylogseg
 from pylogseg.errors import CorruptionError
@@ -66,9 +67,7 @@ def test_a_check_sum_that_does_not_hold(log, row):
     """Damage counts inside of the range and only there."""
     path = next(log.glob("*.log"))
     positions = [0, *OffsetIndex(next(log.glob("*.index")).read_bytes(), 0).positions.tolist()]
-    data = bytearray(path.read_bytes())
-    data[positions[row + 1] - 1] ^= 1
-    path.write_bytes(data)
+    change_byte(path, positions[row + 1] - 1)
     reader = pylogseg.read(log, offset=(500, 540))
     if row in (51, 53):
         with pytest.raises(CorruptionError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 from pylogseg import offline
@@ -190,9 +190,7 @@ def test_what_was_probably_meant(command: str, asked: str, said: str, examples: 
 @pytest.mark.parametrize("numbers", [("77",), ("0", "77")])
 def test_a_number_that_no_partition_has(command: str, numbers: tuple[str, ...], examples: Path, tmp_path: Path) -> None:
     words = [word for number in numbers for word in ("-p", number)]
-    done = run(command, examples, "txn-a", *words, out=tmp_path / "out")
-    assert done.code == 2
-    assert "no partition 77 among those selected" in done.err
+    expect(run(command, examples, "txn-a", *words, out=tmp_path / "out"), 2, "no partition 77 among those selected")
 
 
 def test_diff_compares_each_name_that_either_side_has(examples: Path, tmp_path: Path) -> None:

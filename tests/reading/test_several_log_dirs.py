@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.shell import locked, pylogseg
+from helpers.shell import expect, locked, pylogseg
 from helpers.trees import contents
 
 from pylogseg import offline
@@ -69,9 +69,7 @@ def test_each_is_done(command: str, disks: Path) -> None:
 def test_one_that_is_locked_refuses_all(command: str, disks: Path) -> None:
     with locked(disks / "data-1"):
         before = contents(disks)
-        done = pylogseg(command, disks, *COMMANDS[command])
-        assert done.code == 2
-        assert "has the lock" in done.err
+        expect(pylogseg(command, disks, *COMMANDS[command]), 2, "has the lock")
         assert contents(disks) == before
     FolderLock(str(disks / "data-0")).release()
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.checks import some
+from helpers.damaged_logs import change_byte
 
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles
@@ -309,9 +310,7 @@ def damaged(examples, tmp_path):
     copy = tmp_path / "codec-none-1"
     shutil.copytree(examples / "codec-none-1", copy)
     second = sorted(copy.glob("*.log"))[1]
-    data = bytearray(second.read_bytes())
-    data[75] ^= 1
-    second.write_bytes(bytes(data))
+    change_byte(second, 75)
     return copy
 
 

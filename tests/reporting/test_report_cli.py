@@ -16,7 +16,7 @@ import fsspec
 import pytest
 from helpers.checks import wait_for
 from helpers.depth import IS_DEEP
-from helpers.shell import at_work, command, environment, locked, process, pylogseg, without_rights
+from helpers.shell import at_work, command, environment, expect, locked, process, pylogseg, without_rights
 
 import pylogseg as package
 from pylogseg.disk.disk import Disk
@@ -38,9 +38,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def test_nothing_to_do(log_dir: Path) -> None:
-    done = pylogseg("report", log_dir)
-    assert done.code == 2
-    assert "-o FILE" in done.err
+    expect(pylogseg("report", log_dir), 2, "-o FILE")
 
 
 def test_page_and_tables(log_dir: Path, tmp_path: Path) -> None:
@@ -60,9 +58,7 @@ def test_page_and_tables(log_dir: Path, tmp_path: Path) -> None:
     with open(folder / "segments.csv", newline="") as file:
         segments = list(csv.DictReader(file))
     assert sum(int(row["size"]) for row in segments) == found["scope"]["size"]
-    again = pylogseg("report", log_dir, "-o", page)
-    assert again.code == 2
-    assert "--overwrite" in again.err
+    expect(pylogseg("report", log_dir, "-o", page), 2, "--overwrite")
     assert pylogseg("report", log_dir, "-o", page, "--overwrite").code == 0
     assert not [each for each in tmp_path.iterdir() if each.name.endswith(".tmp")]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from helpers.browser import Opened
-from helpers.shell import pylogseg
+from helpers.damaged_logs import change_byte
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 from pylogseg.errors import RequestError
@@ -75,9 +76,7 @@ def change(log_dir: Path) -> None:
         if segment.suffix in (".log", ".index", ".timeindex"):
             segment.unlink()
     file = sorted((log_dir / "harmed-0").glob("*.log"))[0]
-    data = bytearray(file.read_bytes())
-    data[200] ^= 1
-    file.write_bytes(data)
+    change_byte(file, 200)
 
 
 def places(found: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -210,9 +209,7 @@ def test_files_that_are_none(log_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"not the JSON of a report \(nested too deeply\)"):
         package.report(log_dir).since(tmp_path / "deep.json")
     for name in ("page.html", "nothing.json"):
-        done = pylogseg("report", log_dir, "--compare", tmp_path / name)
-        assert done.code == 2
-        assert name in done.err
+        expect(pylogseg("report", log_dir, "--compare", tmp_path / name), 2, name)
     with pytest.raises(RequestError, match="not the JSON of a report"):
         package.report(log_dir).since(tmp_path / "page.html")
 

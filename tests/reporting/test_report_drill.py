@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from helpers import forked
-from helpers.shell import environment, pylogseg
+from helpers.damaged_logs import change_byte
+from helpers.shell import environment, expect, pylogseg
 
 _TOPIC, _PARTITION = "append-time", 0
 
@@ -64,9 +65,7 @@ def _logs(folder: Path) -> list[Path]:
 
 
 def _change(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0x5A
-    path.write_bytes(data)
+    change_byte(path, position, 0x5A)
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -147,6 +146,4 @@ def test_nothing_is_written_beside(golden: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in log_dir.rglob("*")} == before
     assert os.path.getsize(tmp_path / "report.html") > 10_000
-    refused = pylogseg("report", log_dir, "-o", log_dir / "report.html")
-    assert refused.code == 2
-    assert "is a log directory" in refused.err
+    expect(pylogseg("report", log_dir, "-o", log_dir / "report.html"), 2, "is a log directory")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from helpers.depth import some_of
 from helpers.kafka_clients import PATIENCE_S, RawClient
-from helpers.shell import run
+from helpers.shell import expect, run
 from helpers.trees import tree
 
 import pylogseg
@@ -162,9 +162,7 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match=r"a batch is damaged|no batch is readable"):
         kept(path)
     assert log_of(path).read_bytes() == data
-    done = run(f"serve {DATA} --commits {path}")
-    assert done.code == 1
-    assert str(log_of(path).parent) in done.err
+    expect(run(f"serve {DATA} --commits {path}"), 1, str(log_of(path).parent))
 
 
 def test_what_is_no_directory_of_commits(tmp_path: Path) -> None:

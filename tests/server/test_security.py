@@ -25,7 +25,7 @@ from helpers.checks import wait_for
 from helpers.depth import diagonals
 from helpers.kafka_clients import PATIENCE_S, RawClient
 from helpers.servers import reading
-from helpers.shell import run
+from helpers.shell import expect, run
 
 import pylogseg
 from pylogseg import Security
@@ -591,18 +591,13 @@ def test_before_its_login_a_client_is_not_idle_for_long() -> None:
 
 
 def test_the_command(files: Certificates, tmp_path: Path) -> None:
-    done = run(f"serve {DATA} --tls-key {files.server_key}")
-    assert done.code == 2
-    assert "--tls-cert" in done.err
+    expect(run(f"serve {DATA} --tls-key {files.server_key}"), 2, "--tls-cert")
     (tmp_path / "users").write_text("alice secret")
     done = run(f"serve {DATA} --users {tmp_path / 'users'}")
-    assert done.code == 2
-    assert "line 1 is not of the form NAME:PASSWORD" in done.err
+    expect(done, 2, "line 1 is not of the form NAME:PASSWORD")
     assert "secret" not in done.err
 
 
 def test_users_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYLOGSEG_USERS", "alice:secret\nbob")
-    done = run(f"serve {DATA}")
-    assert done.code == 2
-    assert "PYLOGSEG_USERS: line 2 is not of the form NAME:PASSWORD" in done.err
+    expect(run(f"serve {DATA}"), 2, "PYLOGSEG_USERS: line 2 is not of the form NAME:PASSWORD")

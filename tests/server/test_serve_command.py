@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient
-from helpers.shell import run
+from helpers.shell import expect, run
 
 import pylogseg
 from pylogseg.errors import RequestError
@@ -67,12 +67,8 @@ def test_an_own_broker_with_a_number_and_acls(tmp_path: Path) -> None:
             assert client.ask(60, 0, {})["brokers"][0]["brokerId"] == 7
             (made,) = client.ask(19, 5, {"topics": [{"name": "one"}], "timeoutMs": 1000})["topics"]
             assert made["errorCode"] == codes.TOPIC_AUTHORIZATION_FAILED
-    found = run(" ".join(("broker", *own, "--node-id", "8")))
-    assert found.code == 2
-    assert "is of node 7, not of 8" in found.err
-    found = run(" ".join(("broker", *own, "--acls")))
-    assert found.code == 2
-    assert "--super-user" in found.err
+    expect(run(" ".join(("broker", *own, "--node-id", "8"))), 2, "is of node 7, not of 8")
+    expect(run(" ".join(("broker", *own, "--acls"))), 2, "--super-user")
 
 
 def test_a_warning_where_others_can_read() -> None:
@@ -94,9 +90,7 @@ def test_refusals(tmp_path: Path) -> None:
         assert done.code == 2, arguments
         assert said in done.err
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = run(f"serve {DATA} --listen 127.0.0.1:{taken.getsockname()[1]}")
-        assert done.code == 2
-        assert "cannot listen on" in done.err
+        expect(run(f"serve {DATA} --listen 127.0.0.1:{taken.getsockname()[1]}"), 2, "cannot listen on")
 
 
 def test_an_advertised_address() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import aiokafka
 import pytest
-from helpers.damaged_logs import log_dir_of
+from helpers.damaged_logs import change_byte, log_dir_of
 from helpers.depth import some_of
 from helpers.kafka_clients import PATIENCE_S, RawClient, Row, assigned, row_of
 from helpers.shell import run
@@ -115,9 +115,7 @@ def flipped(tmp_path: Path) -> Path:
     shutil.copytree(DATA, folder)
     for topic in ("codec-zstd", "codec-snappy"):
         path = damaged_file(folder / f"{topic}-0")
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 0xFF
-        path.write_bytes(data)
+        change_byte(path, bits=0xFF)
     return folder
 
 
@@ -204,9 +202,7 @@ def test_what_was_verified_is_remembered(flipped: Path) -> None:
         served = server.catalog.topics["codec-zstd"].partitions[0]
         served.log()
         served.close()
-        data = bytearray(path.read_bytes())
-        data[200] ^= 0xFF
-        path.write_bytes(data)
+        change_byte(path, 200, 0xFF)
         served.log()
         assert server.left_out[0] == 1
     with pylogseg.serve(flipped, on_corrupt="skip") as server:

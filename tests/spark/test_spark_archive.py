@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from archive.histories import History, rows_of
 from helpers.brokers import NAME, Batch, replicas
+from helpers.damaged_logs import change_byte
 from helpers.shell import pylogseg as run
 from helpers.tiers import Key
 
@@ -143,9 +144,7 @@ def test_damage(spark: Any, command: Any, disks: tuple[list[Path], list[Batch]],
     """A replica stands in, and the exit code says that one is damaged, as in the shell."""
     folders, batches = disks
     path = folders[0] / NAME / f"{batches[3].segment:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[batches[3].position + 70] ^= 1
-    path.write_bytes(data)
+    change_byte(path, batches[3].position + 70)
     row = jobs.archive(spark, folders, tmp_path / "spark").first()
     assert row.faults == write(folders, tmp_path / "python").faults
     assert "CRC mismatch" in row.faults[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.damaged_logs import change_byte
 
 import pylogseg
 from pylogseg.spark import jobs
@@ -32,9 +33,7 @@ def test_same_as_on_one_machine(spark: Any, examples: Path, tmp_path: Path, full
     disk = tmp_path / "data"
     shutil.copytree(examples, disk)
     log = max(disk.rglob("*.log"), key=lambda path: path.stat().st_size)
-    data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    log.write_bytes(data)
+    change_byte(log, bits=0xFF)
     got = jobs.report(spark, disk, full=full, now_ms=_NOW_MS)
     alone = pylogseg.report(disk, full=full, now_ms=_NOW_MS)
     assert comparable(got) == comparable(alone)

@@ -13,6 +13,7 @@ import time
 import documents
 import pyarrow as pa
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.depth import IS_DEEP
 from helpers.spark_logs import append, needs_sources, plain
 
@@ -265,9 +266,7 @@ def test_errors_name_the_file_and_the_remedy(spark, log, tmp_path):
         load(spark, log, startingOffset="earliest").count()
     copy = shutil.copytree(log, tmp_path / "copy")
     path = sorted(copy.rglob("*.log"))[1]
-    data = bytearray(path.read_bytes())
-    data[200] ^= 1
-    path.write_bytes(data)
+    change_byte(path, 200)
     with pytest.raises(
         Exception, match=rf"{path.name}: at position 0, offset {int(path.stem)}: CRC mismatch"
     ) as caught:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers import shell
 from helpers.counted_reads import count_reads
+from helpers.damaged_logs import change_byte
 from helpers.spark_logs import needs_sources
 from helpers.tiered_logs import write_log
 from helpers.tiers import TOPIC_ID, Key, Uploader
@@ -61,9 +62,7 @@ def states(frame: Any) -> dict[str, str]:
 
 
 def damage(path: Path, place: int = 100) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 255
-    path.write_bytes(data)
+    change_byte(path, place, 255)
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pytest
 from helpers.checks import begun_since, some
+from helpers.damaged_logs import change_byte
 from helpers.depth import diagonals
 from helpers.golden_brokers import BROKERS
 
@@ -195,9 +196,7 @@ def damaged(log, tmp_path):
     """A log with a batch in its middle whose CRC does not hold."""
     copy = shutil.copytree(log, tmp_path / "copy")
     path = sorted((copy / "orders-0").glob("*.log"))[3]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    change_byte(path)
     return copy
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+from helpers.damaged_logs import change_byte
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -274,9 +275,7 @@ def test_errors_reach_the_user(examples):
 def test_damage_reaches_the_user(examples, tmp_path):
     copy = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     path = min(copy.glob("*.log"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
+    change_byte(path, bits=0xFF)
     logs = pylogseg.dataset(copy)
     assert logs.schema
     with pytest.raises(duckdb.Error, match="codec-none-1"):

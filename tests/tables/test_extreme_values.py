@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 from helpers.extreme_values import AS_TEXT, CASES, SCHEMA_IDS, Case, write_topics
 from helpers.lake_tables import catalog_of, has_format, name_of, rows_of
-from helpers.shell import Done
+from helpers.shell import Done, expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -200,9 +200,7 @@ def test_names_that_differ_in_case_only_are_told_apart_or_refused(tmp_path: Path
     with pylogseg.open_log(tmp_path / "log" / "orders-0") as log:
         log.append([{"value": b"\0\0\0\0\7" + VALUES[ending]}])
     words = ["--value-as", "schema", "--schema", "7", "--registry", tmp_path / f"7.{ending}"]
-    done = shell("cat", tmp_path / "log", *words, "--fields", "value")
-    assert done.code == 0
-    assert '"id":1,"ID":"x"' in done.text
+    expect(shell("cat", tmp_path / "log", *words, "--fields", "value"), 0, out='"id":1,"ID":"x"')
     for command in (
         ["sql", tmp_path / "log", "select value from orders", *words],
         *(["lake", tmp_path / "log", "orders", name_of(kind, tmp_path, "orders"), *words]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.damaged_logs import change_byte
 
 import pylogseg
 from pylogseg.env.filesystem import FileView, LocalFiles
@@ -41,9 +42,7 @@ def opened(path: Path) -> FileView:
 def harm(path: Path, row: int) -> int:
     """Change a byte of a batch; return its position."""
     position = int(rows_of(path).position[row])
-    data = bytearray(path.read_bytes())
-    data[position + 70] ^= 1
-    path.write_bytes(data)
+    change_byte(path, position + 70)
     return position
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.damaged_logs import change_byte
 
 import pylogseg
 from pylogseg import ClusterState
@@ -393,9 +394,7 @@ def test_damage_is_noted(golden: Path, tmp_path: Path) -> None:
     source = golden / "inside" / "groups" / "data0" / "__consumer_offsets-1"
     shutil.copytree(source, tmp_path / source.name)
     (path, *_) = sorted((tmp_path / source.name).glob("*.log"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 255
-    path.write_bytes(data)
+    change_byte(path, bits=255)
     state = pylogseg.cluster_state(tmp_path)
     assert state.table("groups").num_rows > 0
     assert len(state.notes) == 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 from pylogseg.errors import CorruptionError
 from pylogseg.values.internal.cluster import ClusterMetadata
@@ -101,8 +101,7 @@ def test_commands_say_it(folder: Path, how: str, what: str) -> None:
     assert "596-0000000004.checkpoint: at position " in done.err
     harm(folder, how, slice(None))
     done = pylogseg("cluster", disk, what)
-    assert done.code == 1
-    assert "596-0000000004.checkpoint: at position " in done.err
+    expect(done, 1, "596-0000000004.checkpoint: at position ")
     assert done.out == b""
 
 

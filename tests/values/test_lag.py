@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.depth import IS_DEEP
 
 import pylogseg
@@ -127,9 +128,7 @@ def test_first_unread_of_what_is_not_there(tmp_path: Path) -> None:
     later = first_unread(log._replace(log_start_offset=5), 2, 11)
     assert (later.timestamp, "deleted" in later.why) == (1005, True)
     file = Path(log.segments[2].path)
-    data = bytearray(file.read_bytes())
-    data[70] ^= 1
-    file.write_bytes(data)
+    change_byte(file, 70)
     first = log.segments[2].base_offset
     harmed = first_unread(log_of(tmp_path / "q-0"), first, 11)
     assert "damage: CRC" in harmed.why

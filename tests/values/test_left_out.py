@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.internal_logs import Record, write_log
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -63,8 +64,7 @@ def test_values_of_a_newer_version(tmp_path: Path) -> None:
 def test_malformed_records_are_damage(tmp_path: Path, key: bytes, value: bytes, reason: str) -> None:
     path = write_log(tmp_path / "__consumer_offsets-0", [commit(0), (key, value)])
     done = shell("groups", tmp_path)
-    assert done.code == 1
-    assert f"{path}: {reason} (1, the first at offset 1)" in done.err
+    expect(done, 1, f"{path}: {reason} (1, the first at offset 1)")
     assert done.text.splitlines()[1].split()[0] == "g"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.damaged_logs import change_byte
 from helpers.internal_logs import write_log
 from helpers.shell import pylogseg as shell
 
@@ -126,9 +127,7 @@ def test_damage_is_noted(clusters: tuple[Path, Path, _Rows], tmp_path: Path) -> 
     here, _, rows = clusters
     fill(tmp_path / "q-0", rows, markers=False)
     path = min((tmp_path / "q-0").glob("*.log"))
-    data = bytearray(path.read_bytes())
-    data[70] ^= 1
-    path.write_bytes(data)
+    change_byte(path, 70)
     write_log(tmp_path / "groups" / "__consumer_offsets-0", [commit(0)])
     state = pylogseg.cluster_state([here, tmp_path / "groups"])
     (row,) = state.map_offsets(pylogseg.cluster_state(tmp_path / "q-0")).to_pylist()
