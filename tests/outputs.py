@@ -51,8 +51,7 @@ _MODIFIED = 1_790_000_000
 
 
 def _flip(folder: Path) -> None:
-    path = folder / LOG / SEGMENT
-    change_byte(path)
+    change_byte(folder / LOG / SEGMENT)
 
 
 def _cut(folder: Path) -> None:

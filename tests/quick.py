@@ -43,8 +43,7 @@ def log(folder: Path) -> str:
         assert [record.value for record in orders.read(offset=(1990, None))] == [
             value for _, _, value in RECORDS[1990:]
         ]
-    table = pylogseg.read_arrow(folder, "orders").read_all()
-    assert table.num_rows == len(RECORDS)
+    assert pylogseg.read_arrow(folder, "orders").read_all().num_rows == len(RECORDS)
     (first,) = pylogseg.read(folder, "orders", timestamp=(RECORDS[1500][0], None), limit=1)
     assert first.offset == 1500
     return f"{len(list((folder / 'orders-0').glob('*.log')))} segments"

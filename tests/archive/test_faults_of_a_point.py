@@ -35,8 +35,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_status_and_show(archive: Path) -> None:
     status = shell("archive", "status", archive)
     assert (status.code, ", 1 fault, " in status.text) == (1, True)
-    row = json.loads(shell("archive", "status", archive, "--json").text)
-    assert row["faults"] == 1
+    assert json.loads(shell("archive", "status", archive, "--json").text)["faults"] == 1
     (listed,) = shell("archive", "points", archive, "--json").rows
     assert listed["faults"] == 1
     shown = shell("archive", "show", archive).text

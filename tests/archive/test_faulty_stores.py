@@ -109,8 +109,7 @@ def test_always(kind: str, fault: Fault, disk: Path, store: ObjectServer, monkey
     assert points == (1 if is_there or (kind, fault) == ("points/", "after") else 0)
     whole = dict(store.objects)
     store.meets, before = (lambda request: None), store.puts.copy()
-    done = write(disk, URL, storage_options=store.options)
-    assert done.faults == []
+    assert write(disk, URL, storage_options=store.options).faults == []
     checked(store, disk, points + 1)
     again = [name for name in whole if store.puts[name] > before[name] and not name.endswith("_pylogseg/points.json")]
     assert again == [], "what was whole is uploaded again"

@@ -226,8 +226,7 @@ def test_a_changed_point(tmp_path: Path) -> None:
     """What was edited is no point for any command; each names it, and none says that all is well."""
     archive, target = tmp_path / "archive", tmp_path / "new"
     target.mkdir()
-    store = archive_store(archive)
-    write_point(store, POINT)
+    write_point(archive_store(archive), POINT)
     path, whole = archive / POINT.name.key, POINT.text
     for old, new in (('"end":10', '"end":2 '), ('"notSeen":[["lost"', '"notSeen":[["tsol"'), ("compact", "delete ")):
         path.write_text(whole.replace(old, new))

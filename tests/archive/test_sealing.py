@@ -90,8 +90,7 @@ def test_a_sealed_segment_goes_up_once_more(pieces: tuple[Path, Path, int]) -> N
     home, archive, count = pieces
     before = read_point(archive, list_points(archive)[-1])
     assert len(part(before).segments) > MOST_PIECES
-    done = write(home, archive)
-    assert part(done.point).segments[0].end_offset == sealed(home)[0][1]
+    assert part(write(home, archive).point).segments[0].end_offset == sealed(home)[0][1]
     assert values(archive) == expected(count)
     assert values(archive, before.id) == expected(count - 1)
     assert write(home, archive).segments == 0

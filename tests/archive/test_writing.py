@@ -64,8 +64,7 @@ def of(point: Point) -> ArchivedPartition:
 
 
 def flip(folder: Path, batch: Batch) -> None:
-    path = folder / NAME / f"{batch.segment:020d}.log"
-    change_byte(path, batch.position + 70)
+    change_byte(folder / NAME / f"{batch.segment:020d}.log", batch.position + 70)
 
 
 # ---- what is uploaded ----

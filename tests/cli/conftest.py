@@ -1,7 +1,5 @@
 """Logs of tests lie in a folder whose name URLs and shells read otherwise."""
 
-from __future__ import annotations
-
 from helpers.odd_folder import tmp_path
 
 __all__ = ["tmp_path"]

@@ -1,7 +1,5 @@
 """Tests of cli/audit.py. `pylogseg audit`: what it prints, and its exit codes."""
 
-from __future__ import annotations
-
 import shutil
 
 from helpers.damaged_logs import change_byte
@@ -49,8 +47,7 @@ def test_not_looked_at(examples, tmp_path):
     """Damage of the log alone is code 2; what is wrong besides is code 1."""
     log = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     found = records(log)
-    segment = max(log.glob("*.log"))
-    change_byte(segment, bits=255)
+    change_byte(max(log.glob("*.log")), bits=255)
     done = pylogseg("audit", log, parquet(tmp_path / "t", [found]))
     assert done.code == 2
     assert "codec-none-1: nothing wrong in what could be looked at" in done.text

@@ -490,8 +490,7 @@ def test_verify_gives_its_verdict_to_whoever_reads_one_line(examples: Path, tmp_
 def test_a_verdict_does_not_hang_on_the_reader(examples: Path, tmp_path: Path) -> None:
     """``| head -1`` reads no more than what comes first: `diff` and `stats` know what lies behind it."""
     disk = Path(shutil.copytree(examples, tmp_path / "kafka"))
-    log = min((disk / "txn-a-0").glob("*.log"))
-    change_byte(log, 100)
+    change_byte(min((disk / "txn-a-0").glob("*.log")), 100)
     for words in (("diff", disk, examples, "--on-corrupt", "skip"), ("stats", disk, "--by", "partition")):
         running = forked.process(*words)
         running.stdout.close()

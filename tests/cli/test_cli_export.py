@@ -244,8 +244,7 @@ def test_an_overwrite_that_fails_changes_nothing(examples, tmp_path):
     shutil.copytree(examples / "codec-none-1", folder)
     assert pylogseg("export", folder, "--out", out, "--to", "jsonl", "--offset", "0:300").code == 0
     before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    last = max(folder.glob("*.log"))
-    change_byte(last, 100)
+    change_byte(max(folder.glob("*.log")), 100)
     for jobs in (1, 2):
         done = pylogseg("export", folder, "--out", out, "--to", "jsonl", "--overwrite", "-j", jobs)
         assert done.code == 1

@@ -53,8 +53,7 @@ def test_regular_expression(examples: Path) -> None:
     pattern = re.compile(rb"^k\d0$")
     expected = searched(examples, lambda r: bool(pattern.search(r.key or b"")))
     assert found("-E", r"^k\d0$", examples, "--in", "key") == expected != []
-    upper = found("-E", "-i", "^K[0-9]0$", examples, "--in", "key")
-    assert upper == expected
+    assert found("-E", "-i", "^K[0-9]0$", examples, "--in", "key") == expected
 
 
 def test_hex(examples: Path) -> None:

@@ -158,8 +158,7 @@ def test_the_command_tells_of_damage(tmp_path: Path) -> None:
 def test_wild_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More days than files may be open at a time; records without a time, or with one beyond any calendar."""
     monkeypatch.setattr(module, "_OPEN_FILES", 3)
-    days = [i * 7 % 10 for i in range(60)]
-    make(tmp_path / "data" / "t-0", days)
+    make(tmp_path / "data" / "t-0", [i * 7 % 10 for i in range(60)])
     batch = pylogseg.encode([(-1, b"k", b"none"), (2**62, b"k", b"far")], base_offset=1000)
     (tmp_path / "data" / "t-1").mkdir()
     (tmp_path / "data" / "t-1" / f"{1000:020d}.log").write_bytes(batch)

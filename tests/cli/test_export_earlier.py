@@ -79,8 +79,7 @@ def test_an_overwrite_keeps_one_file_of_what_cannot_be_read(disk: Path, lost: st
     assert (done.code, new.code) == (2, 2)
     assert "lake/all.csv is still of the earlier export" in done.err
     assert f"{lost}: " in new.err
-    text = (disk.parent / "lake" / "new.csv").read_text()
-    assert "txn-b" in text
+    assert "txn-b" in (disk.parent / "lake" / "new.csv").read_text()
     os.remove("lake/new.csv")
     assert contents() == before
 

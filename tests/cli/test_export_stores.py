@@ -183,8 +183,7 @@ def test_a_run_that_is_killed_at_each_request(tmp_path: Path, memory: Any, monke
         memory.store.clear()
         memory.store.update(before)
 
-    deaths = with_deaths(lambda: export(disk), again, monkeypatch)
-    assert unfinished > deaths // 2 > 5
+    assert unfinished > with_deaths(lambda: export(disk), again, monkeypatch) // 2 > 5
     assert (rows(), is_whole()) == (new, True)
 
 

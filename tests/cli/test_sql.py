@@ -460,8 +460,7 @@ def test_table_is_safe_and_narrow(tmp_path: Path) -> None:
 
 def test_script_and_stdin(dead: Path, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("select 1 as a;\n-- two\nselect 2 as b;\n")
-    done = pylogseg("sql", dead, "-f", tmp_path / "q.sql")
-    assert done.text == "a\n1\n\nb\n2\n"
+    assert pylogseg("sql", dead, "-f", tmp_path / "q.sql").text == "a\n1\n\nb\n2\n"
     for options in ([], ["-f", "-"]):
         piped = subprocess.run(
             command("sql", dead, *options), input=b"select 3 as c", capture_output=True, env=environment(), check=True

@@ -52,15 +52,6 @@ class World:
         return shell.pylogseg("restore", self.url, self.target, "--json", *options)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-def flip(path: Path, position: int) -> None:
-    change_byte(path, position, 0x55)
-
-
 def notes_of(done: shell.Done) -> str:
     return " ".join(note for row in done.rows for note in row.get("notes") or ())
 
@@ -84,7 +75,7 @@ def test_restored_by_batches(world: World, seed: int) -> None:
             if int(batches.base_offset[row]) not in spoilt:
                 spoilt.add(int(batches.base_offset[row]))
                 start = int(batches.position[row])
-                flip(path, start + draw.choice([0, 9, 16, 17, 40, draw.randrange(int(batches.size[row]))]))
+                change_byte(path, start + draw.choice([0, 9, 16, 17, 40, draw.randrange(int(batches.size[row]))]), 0x55)
     done = world.restore()
     assert (done.code, done.err) == (0, "")
     assert rows(world.target) == world.expected
@@ -100,7 +91,7 @@ def test_damaged_in_all_copies(world: World) -> None:
         batches = pylogseg.scan(path.with_suffix(".log").read_bytes()).batches
         for row, base in enumerate(batches.base_offset.tolist()):
             if base == 200:
-                flip(path.with_suffix(".log"), int(batches.position[row]) + 70)
+                change_byte(path.with_suffix(".log"), int(batches.position[row]) + 70, 0x55)
     done = world.restore()
     assert done.code == 1
     assert "(offset 200)" in done.err or "offset 200" in done.err
@@ -134,7 +125,7 @@ def test_the_disk_is_damaged(world: World) -> None:
     expected = rows(world.leader)
     for path in (logs[0], logs[3]):
         path.unlink()
-    flip(logs[2], 300)
+    change_byte(logs[2], 300, 0x55)
     world.target.mkdir()
     done = shell.pylogseg("restore", world.follower.parent, world.target, "--tier", world.url, "--json")
     assert (done.code, done.err) == (0, "")
@@ -157,7 +148,7 @@ def test_a_copy_of_another_leader_gives_nothing(world: World) -> None:
     (path,) = [path for path in world.own if "00000000000000000000-" not in path.name][:1]
     batches = pylogseg.scan(path.with_suffix(".log").read_bytes()).batches
     late = next(row for row, epoch in enumerate(batches.leader_epoch.tolist()) if epoch == 1)
-    flip(path.with_suffix(".log"), int(batches.position[late]) + 70)
+    change_byte(path.with_suffix(".log"), int(batches.position[late]) + 70, 0x55)
     expect(world.restore(), 1, str(path.with_suffix(".log")))
 
 
@@ -171,8 +162,7 @@ def test_cut_objects_and_keys(world: World) -> None:
     first = Uploader(world.tier, 3000, True, lost).partition(world.leader, active=True)
     Uploader(world.tier, 3000, True, mine).partition(world.follower, active=True)
     expected = rows(world.leader)
-    disk = pylogseg.open_tier(world.url, keys)
-    assert rows(disk) == expected
+    assert rows(pylogseg.open_tier(world.url, keys)) == expected
     for path in first:
         for each in path.parent.glob(f"{path.stem}.*"):
             each.unlink()
@@ -207,7 +197,7 @@ def test_damage_where_one_copy_ends(world: World, scheme: str) -> None:
     whole, expected = owner.read_bytes(), rows(world.leader)
     for moved, is_met in ((row, False), (row - 1, True)):
         owner.write_bytes(whole)
-        flip(owner, int(batches.position[moved]) + 16)  # its magic: nobody can tell what this batch was
+        change_byte(owner, int(batches.position[moved]) + 16, 0x55)  # its magic: nobody can tell what this batch was
         disk = pylogseg.open_dir(world.follower.parent, tier=world.url.replace("aiven", scheme))
         if is_met:
             assert rows(disk, on_corrupt="skip") == [r for r in expected if not begin - 10 <= r[0] < begin]
@@ -230,7 +220,7 @@ def test_damage_where_a_copy_begins(world: World) -> None:
     (log_,) = pylogseg.open_tier(world.url).partitions[0].files.tier.logs  # type: ignore[attr-defined]
     assert [each.first_offset for each in log_.segments][:2] == [0, end]
     batches = pylogseg.scan(path.read_bytes()).batches
-    flip(path, int(batches.position[2]) + 16)
+    change_byte(path, int(batches.position[2]) + 16, 0x55)
     with pytest.raises(pylogseg.CorruptionError):
         rows(pylogseg.open_tier(world.url))
 
@@ -238,7 +228,7 @@ def test_damage_where_a_copy_begins(world: World) -> None:
 def test_an_error_says_what_can_be_done(world: World) -> None:
     """Readers stop at damage of the upload that they take, and say that others have these offsets."""
     world.upload()
-    flip(world.taken()[0], 100)
+    change_byte(world.taken()[0], 100, 0x55)
     with pytest.raises(pylogseg.CorruptionError, match="`pylogseg restore` takes what is intact"):
         rows(pylogseg.open_tier(world.url))
     left = rows(pylogseg.open_tier(world.url), on_corrupt="skip")
@@ -251,7 +241,7 @@ def test_an_error_says_what_can_be_done(world: World) -> None:
 def test_verify_says_who_has_it(world: World) -> None:
     world.upload()
     taken = world.taken()
-    flip(taken[0], 100)
+    change_byte(taken[0], 100, 0x55)
     taken[1].unlink()  # not taken any more
     damage = damage_of(shell.pylogseg("verify", world.url, "--json"))
     assert {row["path"] for row in damage} == {str(taken[0]), str(taken[1])}
@@ -306,6 +296,6 @@ def test_files_beside_a_segment(world: World, name: str, is_lost: bool) -> None:
 def test_damaged_leader_epochs(world: World) -> None:
     manifests = Uploader(world.tier, 3000).partition(world.leader)
     place = json.loads(manifests[-1].read_text())["segmentIndexes"]["leaderEpoch"]["position"]
-    flip(manifests[-1].with_suffix(".indexes"), place + 2)
+    change_byte(manifests[-1].with_suffix(".indexes"), place + 2, 0x55)
     assert world.restore().code == 0
     assert (world.target / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 400\n2 800\n"

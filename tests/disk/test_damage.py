@@ -29,11 +29,6 @@ from pylogseg.walker.unreadable import Patched
 OTHER_ID = format_uuid(b"another topic id")
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def test_no_damage(world: World) -> None:
     done = world.verify()
     assert done.code == 0

@@ -41,11 +41,6 @@ class World:
         return pylogseg.open_dir(self.part.parent, tier=self.url)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def offsets(disk: pylogseg.Disk) -> list[int]:
     return [record.offset for record in pylogseg.read(disk)]
 

@@ -50,11 +50,6 @@ class World:
         return path
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def level(done: shell.Done, name: str) -> list[dict[str, Any]]:
     return [row for row in done.rows if row.get("level") == name]
 

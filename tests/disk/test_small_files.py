@@ -118,5 +118,4 @@ def test_an_entry_is_known_as_its_checkpoint_is(
     entry = checkpoints.entry(kind, "t", 0)
     assert (entry.state, entry.value, entry.path) == (state, offset, str(tmp_path / kind.value))
     assert bool(entry.problem) == (state is not FileState.READ)
-    sent = pickle.loads(pickle.dumps(checkpoints))
-    assert sent.entry(kind, "t", 0).value == offset
+    assert pickle.loads(pickle.dumps(checkpoints)).entry(kind, "t", 0).value == offset

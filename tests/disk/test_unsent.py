@@ -64,11 +64,6 @@ class World:
         return [(row["offset"], row["lastOffset"] + 1) for row in self.rows]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def test_not_uploaded(world: World) -> None:
     """Those behind the newest upload, up to the active one, by one finding."""
     world.upload(0, 1)

@@ -68,8 +68,7 @@ def test_flags():
 
 @pytest.mark.parametrize("kind", sorted(BUFFERS))
 def test_every_buffer(kind):
-    found = scan(BUFFERS[kind](V2 + V1))
-    assert found.batches.magic.tolist() == [2, 1]
+    assert scan(BUFFERS[kind](V2 + V1)).batches.magic.tolist() == [2, 1]
     assert len(scan(BUFFERS[kind](b"")).batches) == 0
 
 
@@ -188,8 +187,7 @@ def test_find_batch_behind_zeros(pieces):
     while start < len(data):
         position, _ = find_batch(data, start, len(data), 0)
         here = (at for at in range(start, len(data)) if find_batch(data, at, len(data), 0)[0] == at)
-        slow = next(here, -1)
-        assert position == slow
+        assert position == next(here, -1)
         start = len(data) if position < 0 else position + 1
 
 

@@ -53,8 +53,7 @@ def test_each_unit_is_told_from_each_other(unit: str) -> None:
             assert (note is None) == (unit == meant)
             assert note is None or f"if {meant} are meant, write {unit_note_value(note)}, " in note
             if note is not None:
-                again = int(unit_note_value(note))
-                assert unit_note(again, unit) is None
+                assert unit_note(int(unit_note_value(note)), unit) is None
 
 
 def unit_note_value(note: str) -> str:

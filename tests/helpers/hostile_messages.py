@@ -52,8 +52,7 @@ def messages(rng: Random) -> None:
 
 
 def _framed(rng: Random, values: list[bytes], place: Any, size: Any, buffer: Any) -> None:
-    found = heads(place, size, (buffer,), framed=rng.random() < 0.5)
-    assert (found.skip <= size).all()
+    assert (heads(place, size, (buffer,), framed=rng.random() < 0.5).skip <= size).all()
     topic = rng.choice(sorted(HOMES))
     for value in values:
         with suppress(CorruptionError):

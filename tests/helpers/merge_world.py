@@ -51,8 +51,7 @@ def disks(damage: Callable[[Path, list[Batch]], None]) -> Disks:
 
 def flip(folder: Path, disk: str, batch: Batch) -> None:
     """Damage a batch on one disk."""
-    path = folder / disk / NAME / f"{batch.segment:020d}.log"
-    change_byte(path, batch.position + 30)
+    change_byte(folder / disk / NAME / f"{batch.segment:020d}.log", batch.position + 30)
 
 
 def batches_in(storage: MemoryStorage, folder: str) -> list[bytes]:

@@ -130,6 +130,5 @@ def locked(log_dir: Path) -> Iterator[int]:
 def damaged(source: Path, target: Path, segment: str, position: int) -> Path:
     """A copy of a partition's folder with one byte of a segment changed."""
     shutil.copytree(source, target)
-    path = target / segment
-    change_byte(path, position, 0x5A)
+    change_byte(target / segment, position, 0x5A)
     return target

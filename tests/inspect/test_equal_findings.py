@@ -20,8 +20,7 @@ def test_equal_findings_are_one_for_people(tmp_path: Path) -> None:
             for value in (b"a", b"b"):
                 log.append([(None, None, value)])
         (disk / f"t-{number}" / "00000000000000000000.timeindex").unlink()
-        path = disk / f"t-{number}" / "00000000000000000000.log"
-        change_byte(path, 100)
+        change_byte(disk / f"t-{number}" / "00000000000000000000.log", 100)
     done, rows = shell("verify", disk), shell("verify", disk, "--json").rows
     assert (done.code, done.text.count("DAMAGE")) == (1, 6)
     assert (done.text.count("missing-index"), done.text.count("also: ")) == (1, 4)

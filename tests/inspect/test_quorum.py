@@ -328,8 +328,7 @@ def test_several_log_directories_of_a_node(tmp_path: Path) -> None:
     meta = MetaProperties(1, CLUSTER, 1, DIRECTORIES[9])
     (other / "meta.properties").write_bytes(encode_meta_properties(meta, "test"))
     for paths in ([data, other], [tmp_path / "n"]):
-        seen = look(*paths)
-        assert [copy.path for copy in seen.copies] == [str(data)]
+        assert [copy.path for copy in look(*paths).copies] == [str(data)]
     assert look(other).verdict == NOTHING
 
 

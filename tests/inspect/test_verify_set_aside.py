@@ -175,10 +175,8 @@ def test_a_partition_that_lives_on_beside_its_stray(disk: Path) -> None:
 
 def test_a_stray_with_damage_is_refused(disk: Path) -> None:
     stray = set_aside(disk)
-    path = stray / f"{0:020}.log"
-    change_byte(path, 100)
-    done = pylogseg("restore", disk / "data0", disk / "data0", STRAY)
-    assert done.code != 0
+    change_byte(stray / f"{0:020}.log", 100)
+    assert pylogseg("restore", disk / "data0", disk / "data0", STRAY).code != 0
     assert records(disk / "data0" / "txn-b-0") == []
 
 

@@ -3,8 +3,6 @@ lakehouse/foreign.py. `audit`: tables that are broken by hand, in each way that 
 nothing else.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter
@@ -223,8 +221,7 @@ def test_damage_of_the_log_is_no_loss(examples, tmp_path):
     """What cannot be read of the log is neither lost nor foreign; the audit is not whole."""
     rows = records(examples, "codec-none", partition=1)
     log = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
-    segment = max(log.glob("*.log"), key=lambda path: path.stat().st_size)
-    change_byte(segment, bits=255)
+    change_byte(max(log.glob("*.log"), key=lambda path: path.stat().st_size), bits=255)
     for part in (rows, without(rows, *range(0, 500, 7))):
         found = pylogseg.audit(log, parquet(tmp_path / f"t{part.num_rows}", [part]))
         (only,) = found.partitions
@@ -372,8 +369,7 @@ def test_temporary_files_are_removed(examples, tmp_path, monkeypatch):
     seen = []
     run = audit_runs.Spilling.run
     monkeypatch.setattr(audit_runs.Spilling, "run", lambda *a: (seen.append(a[0].folder), run(*a))[1])
-    table = parquet(tmp_path / "t", [records(examples, "txn-a")])
-    pylogseg.audit(examples, table)
+    pylogseg.audit(examples, parquet(tmp_path / "t", [records(examples, "txn-a")]))
     assert seen
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 

@@ -2,8 +2,6 @@
 nothing else.
 """
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

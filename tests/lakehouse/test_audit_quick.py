@@ -2,8 +2,6 @@
 and statistics tell, and that no row is read for it.
 """
 
-from __future__ import annotations
-
 import shutil
 
 import pyarrow as pa

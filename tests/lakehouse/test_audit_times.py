@@ -1,7 +1,5 @@
 """Tests of lakehouse/audit_times.py. `audit` of tables without offsets: by the hour, and said to be weaker."""
 
-from __future__ import annotations
-
 import shutil
 
 import pyarrow as pa
@@ -70,8 +68,7 @@ def test_dead_letters_are_counted(data, rows, tmp_path):
 def test_a_damaged_end_is_not_looked_at(data, rows, tmp_path):
     """What lies behind it is not double."""
     copy = shutil.copytree(data, tmp_path / "data")
-    segment = max((copy / "orders-0").glob("*.log"))
-    change_byte(segment, -5, 0xFF)
+    change_byte(max((copy / "orders-0").glob("*.log")), -5, 0xFF)
     found = pylogseg.audit(copy, parquet(tmp_path / "t", [rows]), columns=NONE)
     assert (found.is_right, found.is_whole) == (True, False)
 

@@ -2,8 +2,6 @@
 column.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 

@@ -416,8 +416,7 @@ def test_settings_of_the_source(broker: pylogseg.Broker, tmp_path: Path) -> None
     source = mixed_log().write(tmp_path, "meta-5-1")
     shutil.copytree(DATA / "__cluster_metadata-0", source / "__cluster_metadata-0")
     metadata = ClusterMetadata.read(str(source / "__cluster_metadata-0"))
-    done = restore(source, broker, topic="meta-5")
-    assert done.exit_code == 0
+    assert restore(source, broker, topic="meta-5").exit_code == 0
     assert settings_of(broker, "meta-5") == metadata.of_topic("meta-5") != {}
     count = sum(topic_id == metadata.topic_ids["meta-5"] for topic_id, _ in metadata.replicas)
     assert len(pylogseg.open_dir(url_of(broker)).topics["meta-5"]) == count

@@ -77,8 +77,7 @@ def test_write_in_place() -> None:
 def test_torn_at_a_sector() -> None:
     storage = begun(a=b"-" * 500)
     storage.open_log("/d/a").append(b"+" * 600)
-    tail = bytes(588)
-    assert b"-" * 500 + b"+" * 12 + tail in found(storage, "a")
+    assert b"-" * 500 + b"+" * 12 + bytes(588) in found(storage, "a")
     assert b"-" * 500 + bytes(12) + b"+" * 588 in found(storage, "a")
 
 

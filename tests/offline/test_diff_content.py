@@ -115,8 +115,7 @@ RECORDS = st.lists(st.integers(0, 12).map(record), max_size=40)
 @given(a=RECORDS, b=RECORDS, window=st.sampled_from([2, 5, 16, 1000]))
 @settings(max_examples=100)
 def test_any_two_logs(a: list[Record], b: list[Record], window: int) -> None:
-    row = compare(a, b, window=window)
-    check(row, a, b)
+    check(compare(a, b, window=window), a, b)
 
 
 @given(data=st.data(), window=st.sampled_from([3, 10, 1000]))
@@ -319,8 +318,7 @@ def test_groups_by_a_map(clusters, tmp_path: Path) -> None:
 def test_damage_gives_no_map(tmp_path: Path) -> None:
     records = [record(number) for number in range(100)]
     a, b = write_log(tmp_path / "a" / "t-0", records), write_log(tmp_path / "b" / "t-0", records, 5)
-    log = a / f"{0:020}.log"
-    change_byte(log)
+    change_byte(a / f"{0:020}.log")
     path = tmp_path / "map.csv"
     done = shell("diff", a, b, "--by-content", "--map", path, "--on-corrupt", "skip")
     assert done.code == 2

@@ -83,8 +83,7 @@ def test_copies_of_a_running_broker(seed: int, version: int, tmp_path: Path) -> 
     for number in range(3):
         source, target = tmp_path / f"source-{number}", tmp_path / f"target-{number}"
         moments.write(source, the_ends(chance, moments), segment_bytes=chance.choice((200, 1 << 20)))
-        left = offline.copy(source, tmp_path / f"stopped-{number}")
-        assert left.notes == []
+        assert offline.copy(source, tmp_path / f"stopped-{number}").notes == []
         lock = LocalStorage().lock(str(source))
         try:
             done = offline.copy(source, target)

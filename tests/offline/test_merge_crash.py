@@ -186,8 +186,7 @@ def test_a_repair_cut_short_loses_nothing() -> None:
     every = [batch.data for batch in world.batches]
     assert len(before) == len(every) - 3
     begun = world.storage()
-    result = repaired(begun)
-    assert result.exit_code == 0
+    assert repaired(begun).exit_code == 0
     assert batches_in(begun, f"/b1/{NAME}") == every
     left = [(image.description, image.open()) for image in crash_images(begun.trace, LIMIT, seed=2)]
     makers: list[Callable[[Any, int], FaultyStorage]] = [

@@ -80,8 +80,7 @@ def test_only_what_is_named_is_done(repaired: Path) -> None:
 
 
 def test_a_second_repair_keeps_what_the_first_one_noted(repaired: Path) -> None:
-    log = sorted(repaired.glob("*.log"))[3]
-    change_byte(log, 100, 0x55)
+    change_byte(sorted(repaired.glob("*.log"))[3], 100, 0x55)
     run("repair", repaired, "--keep-behind", "--no-keep")
     done = run("verify", repaired)
     assert (done.exit_code, done.output.count("cut out on purpose")) == (0, 4), done.output

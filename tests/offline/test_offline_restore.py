@@ -320,8 +320,7 @@ def test_the_same_is_compared(examples: Path, tmp_path: Path, target: Path) -> N
         pq.write_table(before.set_column(at, before.schema.field(at), changed), file)
         refused = pylogseg(*table)
         assert (refused.code, "levels-0: it already exists with other records" in refused.err) == (2, True), name
-    done = pylogseg(*table, "--overwrite", "--json")
-    assert set(states(done).values()) == {"done"}
+    assert set(states(pylogseg(*table, "--overwrite", "--json")).values()) == {"done"}
     assert set(states(pylogseg(*table, "--json")).values()) == {"unchanged"}
 
 

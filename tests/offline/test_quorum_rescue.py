@@ -170,8 +170,7 @@ def test_addresses_that_moved(log: MetadataLog, tmp_path: Path) -> None:
 
 def test_an_unreadable_disk_is_refused_unless_it_is_named(log: MetadataLog, tmp_path: Path) -> None:
     c1, b11, b12 = (log.disk(tmp_path / name, number) for name, number in (("c1", 1), ("b11", 11), ("b12", 12)))
-    segment = b12 / LOG / f"{0:020d}.log"
-    change_byte(segment, 300)
+    change_byte(b12 / LOG / f"{0:020d}.log", 300)
     options: dict[str, Any] = {"in_place": c1, "keep": tmp_path / "kept", "voters": [C1]}
     with pytest.raises(RequestError, match=r"a copy is unknown, neither longer nor shorter.*--without"):
         rescue(c1, b11, b12, **options, write=True)

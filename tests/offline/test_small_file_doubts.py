@@ -37,8 +37,7 @@ def test_a_topic_id_that_is_gone(home: Path, command: str) -> None:
     path = home / "txn-b-0" / "partition.metadata"
     before = path.read_bytes()
     path.unlink()
-    dry = pylogseg(command, home, "--dry-run")
-    assert (dry.code, path.exists()) == (0, False)
+    assert (pylogseg(command, home, "--dry-run").code, path.exists()) == (0, False)
     expect(pylogseg(command, home), 0, out=f"{path} is missing, and is written with the id")
     assert path.read_bytes() == before
     again = pylogseg(command, home)

@@ -150,8 +150,7 @@ def test_repair_takes_from_a_replica_what_a_load_leaves(state: tuple[Path, list[
     disk, expected = state
     harmed = tmp_path / "harmed"
     shutil.copytree(tmp_path / "loaded" / PART, harmed / PART)
-    last = max(harmed.rglob("*.log"))
-    change_byte(last)
+    change_byte(max(harmed.rglob("*.log")))
     done = shell("repair", harmed, "--from", disk)
     assert done.code == 0, done.text
     assert [record.offset for record in pylogseg.read(harmed)] == expected

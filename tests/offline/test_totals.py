@@ -47,8 +47,7 @@ def log_dir(examples: Path, tmp_path: Path) -> Path:
 
 def broken(log_dir: Path) -> None:
     """A batch in the first half of a log does not hold."""
-    path = min((log_dir / "txn-a-0").glob("*.log"))
-    change_byte(path, bits=0x5A)
+    change_byte(min((log_dir / "txn-a-0").glob("*.log")), bits=0x5A)
 
 
 def total_of(done: Done) -> str:
@@ -97,8 +96,7 @@ def test_a_line_for_each_partition_and_one_for_all(log_dir: Path, name: str) -> 
     assert bool(losses(plain)) == (name == "repair")
     assert rows[-1]["changed"] == len(done)
     # What is done is what was foretold.
-    real = in_words(name, log_dir)
-    assert total_of(real) == total.replace("would be ", "")
+    assert total_of(in_words(name, log_dir)) == total.replace("would be ", "")
 
 
 def test_what_is_the_same_of_many_is_said_once(log_dir: Path) -> None:
@@ -138,8 +136,7 @@ def test_recovery(log_dir: Path) -> None:
     assert f"{sums['done']} of {len(parts)} partitions would be changed" in total
     assert sums["skipped"] == len(parts) - sums["done"] - sums["unchanged"]
     assert f"{sums['cutBytes']:,} bytes cut off" in total
-    real = pylogseg(*words)
-    assert total_of(real) == total.replace("would be ", "")
+    assert total_of(pylogseg(*words)) == total.replace("would be ", "")
 
 
 def test_nothing_was_out_of_order(log_dir: Path) -> None:

@@ -81,8 +81,7 @@ def test_append_takes_all_that_encode_takes(log: EmbeddedLog, tmp_path: Path) ->
     log.append(iter([(None, None, b"generated")]))
     log.append(pa.table({"key": [b"k", None], "value": [b"arrow 1", b"arrow 2"]}))
     log.append(polars.DataFrame({"value": [b"polars"]}))
-    columns = next(iter(log.read(offset=2).chunks())).columns
-    log.append(columns)
+    log.append(next(iter(log.read(offset=2).chunks())).columns)
     log.append_batch(pylogseg.encode([(5, b"k", b"a batch")], compression="lz4"))
     log.append(list(pylogseg.read(Path(__file__).parents[2] / "examples" / "data", "codec-none-1", limit=1)))
     assert read_values(log)[:9] == [
@@ -275,8 +274,7 @@ def test_retention_when_asked(data: Path) -> None:
     with open_log(data / "orders-0", segment_bytes=1000, retention_bytes=3000, retention_ms=-1) as log:
         for first in range(0, 300, 10):
             log.append(values(10, first))
-        before = log.engine.segments.size
-        assert before > 5000
+        assert log.engine.segments.size > 5000
         assert log.apply_retention() > 0
         assert log.log_start_offset > 0
         assert 2000 <= log.engine.segments.size <= 4000

@@ -34,8 +34,7 @@ def test_kafka_opens_what_was_closed_and_what_was_left(kafka: Kafka, tmp_path: P
         ours = io.StringIO()
         replay(json.loads(json.dumps(rows)), tmp_path / f"{name} again", ours)
         own = [json.loads(line) for line in ours.getvalue().splitlines()]
-        failed = [row for row in answers if "error" in row]
-        assert failed == []
+        assert [row for row in answers if "error" in row] == []
         for theirs, mine in zip(answers, own, strict=True):
             assert theirs == mine
         opened = next(row for row in answers if row["op"] == "open")["state"]

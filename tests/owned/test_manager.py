@@ -60,8 +60,7 @@ def test_a_partition_in_two_directories_is_refused(tmp_path):
 
 def test_after_a_crash_logs_are_recovered(tmp_path):
     manager = LogManager(settings(tmp_path))
-    log = manager.log("orders")
-    fill(log)
+    fill(manager.log("orders"))
     for _, _, each in manager.places():
         each.close_handles()
     manager.close()

@@ -63,8 +63,7 @@ def test_a_move_that_is_interrupted_goes_on_later(tmp_path):
         raise KeyboardInterrupt
 
     with LogManager(settings(tmp_path), **world) as manager:
-        log = manager.log("orders", log_dir=str(tmp_path / "a"))
-        fill(log, 20)
+        fill(manager.log("orders", log_dir=str(tmp_path / "a")), 20)
         with pytest.raises(KeyboardInterrupt):
             manager.move("orders", 0, target, progress=stop)
         assert [name[-7:] for name in names(tmp_path / "b")] == ["-future"]

@@ -115,8 +115,7 @@ def test_recipe(title: str, commands: list[documents.Command], tmp_path: Path) -
 
 @pytest.mark.parametrize("name", [of_spark(name, name) for name in MODULES])
 def test_docstrings(name: str, root: Path) -> None:
-    results = doctest.testmod(importlib.import_module(name))
-    assert not results.failed
+    assert not doctest.testmod(importlib.import_module(name)).failed
 
 
 def test_tables_from_the_code() -> None:

@@ -89,8 +89,7 @@ def test_an_argument_is_the_same_everywhere(name: str) -> None:
 
 
 def test_no_other_word_means_the_same() -> None:
-    found = [(path, name) for path, name, _ in arguments() if name in GONE]
-    assert not found
+    assert not [(path, name) for path, name, _ in arguments() if name in GONE]
     assert not GONE.intersection(_NAMES)
 
 

@@ -131,8 +131,7 @@ def test_what_goes_between_the_passes_is_told(many, tmp_path):
 
 def test_damage_is_told_once(many, tmp_path):
     log = Path(shutil.copytree(many, tmp_path / "many-0"))
-    file = log / f"{0:020}.log"
-    change_byte(file)
+    change_byte(log / f"{0:020}.log")
     reader = pylogseg.read(log, latest=True, latest_memory_bytes=SMALLEST, on_corrupt="skip")
     assert list(reader) == last_of(pylogseg.read(log, on_corrupt="skip"))
     assert [gap.kind for gap in reader.gaps] == [GapKind.CRC_BAD]

@@ -63,8 +63,7 @@ def files(golden):
 def records(disk, **how):
     """Rows and gaps of a reading."""
     reader = pylogseg.read(disk, control=True, on_corrupt="skip", columns=COLUMNS, **how)
-    rows = pa.table(reader)
-    return rows, reader.gaps
+    return pa.table(reader), reader.gaps
 
 
 @pytest.mark.long

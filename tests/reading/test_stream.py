@@ -309,8 +309,7 @@ def damaged(examples, tmp_path):
     """A partition whose second segment has a flipped bit in its first batch, and a copy of it that is whole."""
     copy = tmp_path / "codec-none-1"
     shutil.copytree(examples / "codec-none-1", copy)
-    second = sorted(copy.glob("*.log"))[1]
-    change_byte(second, 75)
+    change_byte(sorted(copy.glob("*.log"))[1], 75)
     return copy
 
 

@@ -149,8 +149,7 @@ def legacy_batch(position: int, data: bytes) -> Batch:
     )
     if batch.codec == "none":
         return batch
-    inside = legacy_wrapped(batch)
-    return batch._replace(base_offset=inside[0].offset, count=-1)
+    return batch._replace(base_offset=legacy_wrapped(batch)[0].offset, count=-1)
 
 
 def records(batch: Batch) -> Iterator[Record]:

@@ -75,8 +75,7 @@ def change(log_dir: Path) -> None:
     for segment in sorted((log_dir / "starts-later-0").glob("*"))[:3]:
         if segment.suffix in (".log", ".index", ".timeindex"):
             segment.unlink()
-    file = sorted((log_dir / "harmed-0").glob("*.log"))[0]
-    change_byte(file, 200)
+    change_byte(sorted((log_dir / "harmed-0").glob("*.log"))[0], 200)
 
 
 def places(found: dict[str, Any]) -> dict[str, tuple[Any, ...]]:

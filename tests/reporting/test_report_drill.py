@@ -23,20 +23,20 @@ _TOPIC, _PARTITION = "append-time", 0
 def last_batch(folder: Path) -> None:
     """A bit in the records of the last batch, which its checksum covers."""
     log = _logs(folder)[-1]
-    _change(log, log.stat().st_size - 4)
+    change_byte(log, log.stat().st_size - 4, 0x5A)
 
 
 def middle(folder: Path) -> None:
     """The same in the middle of the log."""
-    _change(_logs(folder)[1], 200)
+    change_byte(_logs(folder)[1], 200, 0x5A)
 
 
 def offset_index(folder: Path) -> None:
-    _change(_logs(folder)[1].with_suffix(".index"), 7)
+    change_byte(_logs(folder)[1].with_suffix(".index"), 7, 0x5A)
 
 
 def time_index(folder: Path) -> None:
-    _change(_logs(folder)[1].with_suffix(".timeindex"), 7)
+    change_byte(_logs(folder)[1].with_suffix(".timeindex"), 7, 0x5A)
 
 
 def no_index(folder: Path) -> None:
@@ -44,7 +44,7 @@ def no_index(folder: Path) -> None:
 
 
 def snapshot(folder: Path) -> None:
-    _change(sorted(folder.glob("*.snapshot"))[-1], 3)
+    change_byte(sorted(folder.glob("*.snapshot"))[-1], 3, 0x5A)
 
 
 def epochs(folder: Path) -> None:
@@ -62,10 +62,6 @@ def torn(folder: Path) -> None:
 
 def _logs(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.log"))
-
-
-def _change(path: Path, position: int) -> None:
-    change_byte(path, position, 0x5A)
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -129,7 +125,7 @@ def test_headers_show_what_they_can(log_dir: Path) -> None:
     read = f"{scope['headers']:,} batch headers and all {scope['recordsDecoded']:,} records were read"
     assert read in clean["verdict"]
     assert any("--full" in each for each in clean["scope"]["notChecked"])
-    _change(log, 8)
+    change_byte(log, 8, 0x5A)
     found = facts(log_dir)
     assert found["damage"] > 0
     segments = {f"{part['path']}/{each['name']}": each for part in found["partitions"] for each in part["segments"]}

@@ -134,8 +134,7 @@ def test_regular_expressions() -> None:
 def test_an_expression_without_an_end_does_not_stop_the_server() -> None:
     """Python's own engine would try 2 to the 60 ways here."""
     long = {"a" * 60: KNOWN["a"]}
-    client = Client(ConsumerGroup("g", lambda: long), 0, (), regex="(a+)+b")
-    assert not client.owned
+    assert not Client(ConsumerGroup("g", lambda: long), 0, (), regex="(a+)+b").owned
 
 
 def test_static_members() -> None:
@@ -144,8 +143,7 @@ def test_static_members() -> None:
     assert code_of(lambda: group.heartbeat(1, joins("x", instance_id="i"))) == codes.UNRELEASED_INSTANCE_ID
     group.heartbeat(1, Beat(first.id, -2, "i"))
     epoch = group.epoch
-    second = Client(group, 2, ("a", "b", "c"), instance_id="i")
-    assert second.owned == first.owned
+    assert Client(group, 2, ("a", "b", "c"), instance_id="i").owned == first.owned
     assert group.epoch == epoch, "nothing has to be assigned anew"
     assert code_of(lambda: group.heartbeat(3, Beat(first.id, first.epoch, "i"))) == codes.FENCED_INSTANCE_ID
 

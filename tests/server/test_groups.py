@@ -123,8 +123,7 @@ def test_nobody_waits_for_an_answer() -> None:
     assert set(group.members) == set(ids)
     group.abandon(3, known)
     assert set(group.members) == set(ids)
-    again = group.join(5, asked(ids[1]))
-    group.abandon(6, again)
+    group.abandon(6, group.join(5, asked(ids[1])))
     first = group.join(7, asked(ids[0]))
     group.tick(6 + SESSION_S)
     assert list(group.members) == [ids[0]], "its session is over"

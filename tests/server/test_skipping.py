@@ -114,8 +114,7 @@ def flipped(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     shutil.copytree(DATA, folder)
     for topic in ("codec-zstd", "codec-snappy"):
-        path = damaged_file(folder / f"{topic}-0")
-        change_byte(path, bits=0xFF)
+        change_byte(damaged_file(folder / f"{topic}-0"), bits=0xFF)
     return folder
 
 

@@ -114,8 +114,7 @@ def play(folder: Path, chance: random.Random) -> tuple[list[Left], Left, Counter
             left.broker.kill()
     for left in lefts:
         left.high_watermark = _noted(left)
-    leader = next(left for left in lefts if left.broker is cluster.leader)
-    return lefts, leader, counts
+    return lefts, next(left for left in lefts if left.broker is cluster.leader), counts
 
 
 def _noted(left: Left) -> int:

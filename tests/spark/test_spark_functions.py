@@ -90,8 +90,7 @@ def test_damage_names_the_value(spark: Any) -> None:
 
 @pytest.mark.skipif(VERSION < (4, 1), reason="Arrow UDFs: Spark 4.1 on")
 def test_in_sql(spark):
-    names = functions.register(spark, "klog_")
-    assert "klog_confluent_or_null" in names
+    assert "klog_confluent_or_null" in functions.register(spark, "klog_")
     found = spark.sql(
         "SELECT klog_crc32c(k) AS crc, klog_kafka_partition(k, n) AS p, klog_kafka_partition(k, 5) AS q, "
         "klog_confluent_or_null(k).schemaId AS id FROM VALUES (CAST('foobar' AS BINARY), 12), (NULL, 3), "

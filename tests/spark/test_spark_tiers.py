@@ -370,8 +370,7 @@ def test_jobs_say_what_the_commands_say(
     url = f"aiven+file://{tier}"
     place = (rest, "--tier", url, "--keys", keys) if joined else (url, "--keys", keys)
     got = [json.loads(line) for line in command("verify", *place, "--json").stdout.splitlines()]
-    alone = shell.pylogseg("verify", *place, "--json").rows
-    assert got == alone
+    assert got == shell.pylogseg("verify", *place, "--json").rows
     assert len(got) > 2
     words = ("stats", *place, "--json", "--by", "partition")
     assert [json.loads(line) for line in command(*words).stdout.splitlines()] == shell.pylogseg(*words).rows
@@ -404,5 +403,4 @@ def test_what_is_sent_has_no_key(golden: Path, uploaded: Path, keys: Path) -> No
     assert not [1 for data in sent for secret in (*held, pem) if secret in data]
     assert len(held) > 2
     assert len(sent[1]) < len(sent[0]) < len(sent[2])
-    again = pickle.loads(sent[2])
-    assert pylogseg.read_arrow(again).read_all().equals(rows)
+    assert pylogseg.read_arrow(pickle.loads(sent[2])).read_all().equals(rows)

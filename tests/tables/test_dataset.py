@@ -195,8 +195,7 @@ def test_what_it_refuses(log):
 def damaged(log, tmp_path):
     """A log with a batch in its middle whose CRC does not hold."""
     copy = shutil.copytree(log, tmp_path / "copy")
-    path = sorted((copy / "orders-0").glob("*.log"))[3]
-    change_byte(path)
+    change_byte(sorted((copy / "orders-0").glob("*.log"))[3])
     return copy
 
 

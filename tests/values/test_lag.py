@@ -127,8 +127,7 @@ def test_first_unread_of_what_is_not_there(tmp_path: Path) -> None:
     assert newest_timestamp(log, 11) == 2000
     later = first_unread(log._replace(log_start_offset=5), 2, 11)
     assert (later.timestamp, "deleted" in later.why) == (1005, True)
-    file = Path(log.segments[2].path)
-    change_byte(file, 70)
+    change_byte(Path(log.segments[2].path), 70)
     first = log.segments[2].base_offset
     harmed = first_unread(log_of(tmp_path / "q-0"), first, 11)
     assert "damage: CRC" in harmed.why

@@ -73,8 +73,7 @@ def test_contexts_ids_and_references(shop: Path) -> None:
         "_schemas: a key of the unknown type 'FUTURE' (1)",
         "_schemas: a key that is not a JSON object (1)",
     ]
-    elsewhere = schemas.by_id(2, ".staging")
-    assert elsewhere is not None
+    assert schemas.by_id(2, ".staging") is not None
     assert "the id 2 is not of context .staging" in schemas.notes[-1]
     customers = schemas.version("customers-value")
     assert customers is not None

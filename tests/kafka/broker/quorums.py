@@ -233,8 +233,7 @@ def case_c(root: Path, chance: random.Random, *, static: bool = False) -> None:
     begin(lab)
     survive(lab, [])
     new_controllers(lab, lab.brokers)
-    one = chance.choice(lab.controllers)
-    grown(lab, one)
+    grown(lab, chance.choice(lab.controllers))
 
 
 def new_controllers(lab: Lab, sources: Sequence[Node], *more: object, codes: Sequence[int] = (0,)) -> None:

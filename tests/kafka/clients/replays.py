@@ -201,8 +201,7 @@ def ask(connection: socket.socket, frame: bytes) -> bytes:
     """Send a frame, and return the answer's."""
     connection.sendall(frame)
     with connection.makefile("rb", buffering=0) as stream:
-        size = _INT32.unpack(exactly(stream.read, 4))[0]
-        return exactly(stream.read, size)
+        return exactly(stream.read, _INT32.unpack(exactly(stream.read, 4))[0])
 
 
 def exactly(read: Callable[[int], bytes], size: int) -> bytes:
