@@ -12,45 +12,33 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import data
 from many_partitions import write_disk
+from measure import Used, run_command
 
 import pylogseg
 from pylogseg.env.beside import flush
 
 
-class Seconds(NamedTuple):
-    """What a command took."""
-
-    wall: float
-    processors: float
-
-
-def measure(command: list[str], folder: Path) -> Seconds:
+def measure(command: list[str], folder: Path) -> Used:
     """Run a command in a folder, and flush its file system."""
     began = time.perf_counter()
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode and "drill" not in command:  # a drill says that the disk has no metadata of its cluster
-        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
+    # 2: a drill could not check which partitions there are, without the metadata of the cluster.
+    used = run_command(command, folder, accepted=(0, 2) if "drill" in command else (0,))
     flush(folder)
-    return Seconds(time.perf_counter() - began, used.ru_utime + used.ru_stime)
+    return used._replace(wall=time.perf_counter() - began)
 
 
 def compare(
-    name: str, sides: dict[str, Callable[[], Seconds]], runs: int, figure: Callable[[Seconds], float], bar: str
+    name: str, sides: dict[str, Callable[[], Used]], runs: int, figure: Callable[[Used], float], bar: str
 ) -> None:
     """Run both sides in turn; print the figures of each run, and the median ratio of the second side to the first."""
     ratios = []
@@ -82,21 +70,21 @@ def main() -> None:
 
         numbers = itertools.count()
 
-        def shell(*words: str) -> Seconds:
+        def shell(*words: str) -> Used:
             return measure([sys.executable, "-m", "pylogseg", *words], root)
 
-        def copy() -> Seconds:
+        def copy() -> Used:
             return measure(["cp", "-r", "disk", f"copy{next(numbers)}"], root)
 
-        def restore() -> Seconds:
+        def restore() -> Used:
             target = root / f"restored{next(numbers)}"
             target.mkdir()
             return shell("restore", "backup0", target.name, "-q", "--jobs", "2")
 
-        def wall(seconds: Seconds) -> float:
+        def wall(seconds: Used) -> float:
             return seconds.wall
 
-        def processors(seconds: Seconds) -> float:
+        def processors(seconds: Used) -> float:
             return seconds.processors
 
         backups = itertools.count()

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+
+from measure import run_pylogseg
 
 from pylogseg.disk.tier.point import (
     MARK,
@@ -71,12 +70,8 @@ def _repeat(folder: Path, point: Point, time_ms: int) -> None:
 
 
 def _timed(*command: object) -> str:
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "pylogseg", *map(str, command)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
-        _, _, used = os.wait4(process.pid, 0)
-    cpu = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before.ru_utime or used.ru_utime
-    return f"{time.monotonic() - began:.1f} s ({cpu:.1f} s of CPU), {used.ru_maxrss // 1024} MB"
+    used = run_pylogseg(*command)
+    return f"{used.wall:.1f} s ({used.processors:.1f} s of processors), {used.peak_mib:.0f} MiB"
 
 
 def main(points: int = 7 * 24 * 60, segments: int = 10_000, changed: int = 0) -> None:

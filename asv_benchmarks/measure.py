@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 Side = Callable[[], float]
 """Does its work once and says how many seconds that took."""
+
+
+class Used(NamedTuple):
+    """What a command took."""
+
+    wall: float  #: Seconds.
+    processors: float  #: Seconds of all its threads.
+    peak_mib: float  #: Of its memory.
+
+
+def run_command(
+    command: list[str],
+    folder: Path | None = None,
+    *,
+    cores: set[int] | None = None,
+    accepted: Collection[int] = (0,),
+    environment: Mapping[str, str] | None = None,
+) -> Used:
+    """Run a command whose output goes nowhere; RuntimeError if its exit code is none of those that are accepted."""
+    began = time.perf_counter()
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+        preexec_fn=functools.partial(os.sched_setaffinity, 0, cores) if cores else None,
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    wall = time.perf_counter() - began
+    if process.returncode not in accepted:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said[-400:].decode()}")
+    return Used(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def run_pylogseg(*words: object, folder: Path | None = None, accepted: Collection[int] = (0,)) -> Used:
+    """Run a command of the shell; see `run_command`."""
+    return run_command([sys.executable, "-m", "pylogseg", *map(str, words)], folder, accepted=accepted)
 
 
 class Clock:
@@ -32,25 +78,9 @@ class Clock:
         return side
 
     def of_process(self, command: list[str], cores: set[int] | None = None, **environment: str) -> float:
-        """Seconds of a whole command, all of its threads; its output goes nowhere. RuntimeError if it fails."""
-        began = time.perf_counter()
-        null = os.open(os.devnull, os.O_WRONLY)
-        child = os.fork()
-        if child == 0:
-            os.dup2(null, 1)
-            os.dup2(null, 2)
-            if cores:
-                os.sched_setaffinity(0, cores)
-            try:
-                os.execvpe(command[0], command, {**os.environ, **environment})
-            finally:
-                os._exit(127)
-        os.close(null)
-        _, status, used = os.wait4(child, 0)
-        if status:
-            raise RuntimeError(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
-        wall = time.perf_counter() - began
-        return wall if self.name == "wall" else used.ru_utime + used.ru_stime
+        """Seconds of a whole command, all of its threads; see `run_command`."""
+        used = run_command(command, cores=cores, environment=environment)
+        return used.wall if self.name == "wall" else used.processors
 
 
 def in_turn(sides: Mapping[str, Side], rounds: int, *, warm: bool = True) -> dict[str, float]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from measure import run_pylogseg
 
 from pylogseg import encode, scan
 from pylogseg.format.files.index import encode_offset_index, encode_time_index
@@ -68,27 +67,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         size = write(Path(folder) / "kafka", asked.segments, asked.partitions, asked.batches)
         page = Path(folder) / "report.html"
-        command = [
-            sys.executable,
-            "-m",
-            "pylogseg",
-            "report",
-            f"{folder}/kafka",
-            "-o",
-            str(page),
-            "-j",
-            str(asked.jobs),
-        ]
-        started = time.perf_counter()
-        with subprocess.Popen(command + ["--full"] * asked.full, stdout=subprocess.DEVNULL) as process:
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        took = time.perf_counter() - started
-        if process.returncode:
-            sys.exit(f"the report ended with {process.returncode}")
+        words = ["report", f"{folder}/kafka", "-o", page, "-j", asked.jobs]
+        used = run_pylogseg(*words, *["--full"] * asked.full)
         print(f"{asked.segments:,} segments of {asked.partitions:,} partitions, {size / 1e6:,.0f} MB")
-        print(f"{took:.1f} s, {usage.ru_utime + usage.ru_stime:.1f} s of processors")
-        print(f"{usage.ru_maxrss / 1024:,.0f} MiB of memory at most, a page of {page.stat().st_size / 1e6:.2f} MB")
+        print(f"{used.wall:.1f} s, {used.processors:.1f} s of processors")
+        print(f"{used.peak_mib:,.0f} MiB of memory at most, a page of {page.stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -8,25 +8,12 @@ Both run in turn, as other work on the machine changes what they cost. The bar: 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from many_partitions import write
-
-
-def seconds_of(folder: Path, *words: str) -> float:
-    """Run a command of the shell; the seconds of processors that it took."""
-    command = [sys.executable, "-m", "pylogseg", *words]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{' '.join(words)} ended with {process.returncode}")
-    return used.ru_utime + used.ru_stime
+from measure import run_pylogseg
 
 
 def main() -> None:
@@ -40,8 +27,8 @@ def main() -> None:
         folder = Path(name)
         write(folder, asked.partitions)
         for _ in range(asked.runs):
-            verify = seconds_of(folder, "verify", "b1")
-            report = seconds_of(folder, "report", "b1", "-o", "report.html", "--overwrite")
+            verify = run_pylogseg("verify", "b1", folder=folder).processors
+            report = run_pylogseg("report", "b1", "-o", "report.html", "--overwrite", folder=folder).processors
             ratios.append(report / verify)
             print(f"verify {verify:.1f} s, report {report:.1f} s: {ratios[-1]:.2f} times", flush=True)
     print(f"{asked.partitions:,} partitions: {statistics.median(ratios):.2f} times the processors of verify (median)")
