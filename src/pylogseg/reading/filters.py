@@ -71,6 +71,7 @@ class Projection:
         else:
             self.needed = fields_of([*used, *expressions.values()], schema.names)
         self._all, self._names, self._made, self.filter = schema, names, expressions, filter
+        self._is_all = names == self.needed
         empty = pa.schema([schema.field(name) for name in self.needed]).empty_table()
         try:
             self.schema: pa.Schema = self._project_table(empty).schema
@@ -85,7 +86,7 @@ class Projection:
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Return the wanted rows and columns of a batch with the needed columns."""
         if self.filter is None and self._made is None:
-            return [batch.select(self._names)]
+            return [batch if self._is_all else batch.select(self._names)]
         table = pa.Table.from_batches([batch])
         if self.filter is not None:
             table = filter_table(table, self.filter)

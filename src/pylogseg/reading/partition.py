@@ -336,18 +336,17 @@ class PartitionReader:
     def _select_batches(self, rows: BatchTable, segment: Segment) -> tuple[BatchTable, bool]:
         """Return the batches that may have selected records, and whether an open transaction ends the reading."""
         summary = rows.summary()
-        if (
-            self._transactions is None
-            and self._state.batches is None
-            and summary.lowest_last_offset >= self._first
-            and summary.highest_base_offset <= self._last
-            and (self._state.reading.control or not summary.has_control)
-        ):
+        begins_before = summary.lowest_last_offset < self._first
+        ends_behind = summary.highest_base_offset > self._last
+        leaves_control = summary.has_control and not self._state.reading.control
+        is_masked = self._transactions is not None or self._state.batches is not None
+        if not (begins_before or ends_behind or leaves_control or is_masked):
             return rows, False
         mask = rows.last_offset >= self._first
-        # The header of a compressed legacy wrapper has no base offset: it is kept, and its records are checked.
-        mask &= (rows.base_offset <= self._last) | (rows.magic < 2)
-        if not self._state.reading.control:
+        if ends_behind:
+            # The header of a compressed legacy wrapper has no base offset: it is kept, and its records are checked.
+            mask &= (rows.base_offset <= self._last) | (rows.magic < 2)
+        if leaves_control:
             mask &= ~rows.is_control
         if self._state.batches is not None:
             mask &= self._state.batches(rows)

@@ -205,7 +205,8 @@ def cut_up(piece: UncutRange, target: int, extra: int = 0) -> Iterator[Range]:
         goals = whole.start + whole.size * np.arange(1, count) // count
         slots = np.unique(np.searchsorted(index.positions.astype(np.int64), goals))
         for slot in slots[slots < len(index)].tolist():
-            behind, position = int(index.offsets[slot]) + 1, int(index.positions[slot])
+            last, position = index[slot]
+            behind = last + 1
             if first < behind < whole.end_offset:
                 yield whole._replace(
                     first_offset=first, end_offset=behind, start=start, end=position, entry_offset=entry

@@ -15,7 +15,7 @@ from pylogseg.env.executor import Threads
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import NullTimestampWarning, StorageError
 from pylogseg.format.moments import warn_caller
-from pylogseg.format.scratch import Besides, Scratch
+from pylogseg.format.scratch import Besides, Density, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.bounds import Bounds, Narrowing, bound_logs, guarantee_of, matching, up_to
@@ -220,6 +220,7 @@ class LogScan:
         self._ends: dict[str, LogEnd] = {}
         self._lock = threading.Lock()
         self._segments: dict[str, Segment] = {}
+        self._density: Density | None = None  # of the task that was read last: the next thread expects the same
 
     def __reduce__(self) -> Any:
         return _restore_scan, ((self._scope, self._names, self._typed), self._filters_rows, self._ends)
@@ -316,7 +317,9 @@ class LogScan:
 
     def memory(self, columns: Sequence[str]) -> Scratch:
         """Return memory for one thread that reads these columns."""
-        return Scratch(besides=arrow.copies_for(self._read_for(columns)), allocate=arrow.lend)
+        memory = Scratch(besides=arrow.copies_for(self._read_for(columns)), allocate=arrow.lend)
+        memory.density = self._density
+        return memory
 
     def _read_for(self, columns: Sequence[str]) -> Sequence[str]:
         return columns if self._typed is None else self._typed.of(columns).list_needed_columns()
@@ -334,6 +337,7 @@ class LogScan:
             else:
                 yield from rows if columns else (batch.select([]) for batch in rows)
         finally:
+            self._density = memory.density
             self._add_gaps(state.gaps)
 
     def _decode_rows(

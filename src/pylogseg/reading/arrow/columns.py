@@ -92,7 +92,11 @@ def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.S
     """
     if columns is not None:
         check_columns(columns)
-    names = DEFAULT_COLUMNS if columns is None else columns
+    return _schema_of(DEFAULT_COLUMNS if columns is None else tuple(columns), views)
+
+
+@functools.lru_cache(maxsize=64)  # each task of a scan asks for it
+def _schema_of(names: tuple[str, ...], views: bool) -> pa.Schema:
     kind = pa.binary_view() if views else pa.binary()
     return pa.schema([pa.field(name, kind if name in ("key", "value") else _TYPES[name]) for name in names])
 
