@@ -121,6 +121,10 @@ def test_a_topic_of_which_nothing_is_committed_has_a_table(tmp_path: Path, kind:
     (done,) = pylogseg.lake(data, table)
     assert (done.records, done.waiting) == (0, {0: 5})
     assert rows_of(table).num_rows == 0
+    (data / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 5\n")  # a broker that lost its file
+    done = shell("lake", data, table)
+    assert done.code == 1
+    assert "has 0, at which the log starts, and recovery-point-offset-checkpoint has 5; bring" in done.err
     assert pylogseg.lake(data, table, to_end=True)[0].records == 5
 
 

@@ -16,7 +16,7 @@ from helpers.golden_brokers import BROKERS
 from helpers.shell import pylogseg
 
 import pylogseg as package
-from pylogseg.reporting import lags
+from pylogseg.reporting import lags, partitions
 
 Row = dict[str, Any]
 #: Golden cases of damage, as folders of partitions.
@@ -260,3 +260,18 @@ def test_urgency(golden: Path, tmp_path: Path) -> None:
     urgencies = [each.urgency for each in found]
     assert list(dict.fromkeys(urgencies)) == ["start", "lost", "mend", "heals"]
     assert (found[0].kind, found[-1].kind) == ("foreign-folder", "zeros")
+
+
+def test_what_makes_producers_older_is_said_of_each_cause(
+    golden: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(partitions, "_MOST_BEHIND", 0)
+    folder = tmp_path / "d" / "producers-0"
+    shutil.copytree(golden / "broker-4.3" / "codecs" / "data1" / "producers-0", folder)
+    (folder / f"{195:020d}.snapshot").unlink()
+    (folder / f"{180:020d}.snapshot").unlink()
+    (folder / f"{180:020d}.snapshot").symlink_to("nowhere")
+    lines = facts(tmp_path / "d")["scope"]["notChecked"]
+    (said,) = (line for line in lines if line.startswith("producers-0: producers"))
+    assert "are those of the snapshot at offset 180; producers and open transactions may be older ones: " in said
+    assert "00180.snapshot: cannot read" in said

@@ -20,7 +20,7 @@ def over(limit: int) -> CodecError:
 
 
 def of_library(name: str, error: Exception, what: str = "") -> CodecError | MemoryError:
-    """Return the error for what a codec's library raised; one that got no memory has said nothing about the bytes."""
+    """Make an error of ours of a library's error; a library without memory says nothing about the bytes."""
     reason, text = f"{name}: {what}{error}", str(error)
     # -4 is zlib's own number for it, and another fault in isal.
     has_no_memory = "not enough memory" in text or (type(error) is zlib.error and text.startswith("Error -4 "))

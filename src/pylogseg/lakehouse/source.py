@@ -209,11 +209,16 @@ class _Watermarks:
     def of(self, part: Partition, noted: OffsetCheckpoints) -> tuple[int | None, str]:
         """Return where a log is committed, and a doubt: nothing counts of a log whose high watermark got lost.
 
-        Unless the cluster's metadata says that this is the only replica: then all up to its end is committed.
+        A broker that lost it notes the log's start, as if nothing were committed of what it flushed before. Unless
+        the cluster's metadata says that this is the only replica: then all up to its end is committed.
         """
         place = f"{part.topic}-{part.partition}"
         mark = noted.offsets(FileKind.HIGH_WATERMARKS).get((part.topic, part.partition))
         why = noted.why_no_high_watermark(part.topic, part.partition) if mark is None else ""
+        flushed = noted.offsets(FileKind.RECOVERY_POINTS).get((part.topic, part.partition), 0)
+        if mark is not None and mark <= part.log_start_offset < flushed:
+            path = noted.file(FileKind.HIGH_WATERMARKS).path
+            why = f"{path} has {mark}, at which the log starts, and {FileKind.RECOVERY_POINTS.value} has {flushed}"
         if not why:
             return mark, ""
         if self._is_alone(noted.log_dir, part):

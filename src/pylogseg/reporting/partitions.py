@@ -303,7 +303,8 @@ def producers_at_end(
     refused = list[PylogsegError]()
     rows = producers_of(log, end, refused.append).values()
     if refused:
-        late = f"{partition.name}: producers and open transactions may be older ones: {refused[0]}"
+        late += "; " if late else f"{partition.name}: "
+        late += f"producers and open transactions may be older ones: {refused[0]}"
     return sorted(rows, key=lambda p: p.producer_id), late
 
 
