@@ -129,8 +129,7 @@ def test_what_is_read(
     if kind[0] == "GET":
         write(disk, URL, storage_options=store.options)
     store.meets = lambda request: fault if is_of(request, *kind) and bool(request.name) == bool(kind[1]) else None
-    ran = shell("archive", disk, URL)
-    assert ran.code == (0 if kind[0] == "DELETE" else 2)
+    ran = expect(shell("archive", disk, URL), 0 if kind[0] == "DELETE" else 2)
     assert f"{URL}/" in ran.err if ran.code else ran.err == NO_METADATA
     assert "Traceback" not in ran.err
     store.meets = lambda request: None

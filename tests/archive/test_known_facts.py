@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from helpers import depth
 from helpers.archives import rows_of
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 from pylogseg.archive import list_points, open_archive, read_point, write
@@ -112,8 +113,7 @@ def test_a_fact_that_is_lost(prepared: Path, name: str, harm: Harm, tmp_path: Pa
         assert rows_of(open_archive(archive)) == before, done.text
         status = shell("archive", "status", archive)
         assert (status.code, ", 0 faults" in status.text) == (1, False), status.text
-    first = shell("archive", disk, tmp_path / "first", "--keep-last", 1)
-    assert first.code == 1, first.text
+    expect(shell("archive", disk, tmp_path / "first", "--keep-last", 1), 1)
     assert shell("archive", "status", tmp_path / "first").code == 1
 
 

@@ -13,6 +13,7 @@ import fsspec
 import pytest
 from helpers.damaged_logs import change_byte
 from helpers.internal_logs import write_log
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -146,8 +147,7 @@ def test_a_topic_of_which_the_name_is_too_long(tmp_path: Path) -> None:
     assert values(tmp_path / "archive") == [b"v"]
     assert write(tmp_path / "home", "memory://long").faults == []
     for more in ((), ("--by-date",), ("--by-date",)):
-        done = shell("export", tmp_path / "home", "--out", tmp_path / f"export{len(more)}", *more)
-        assert done.code == 0, done.text
+        expect(shell("export", tmp_path / "home", "--out", tmp_path / f"export{len(more)}", *more), 0)
 
 
 @pytest.mark.parametrize("name", [".ssh/id_rsa", ".bashrc", ".git/HEAD", ".x.1@elsewhere.tmp2", "_other/file"])

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -31,8 +32,7 @@ def disk(tmp_path: Path) -> Path:
 def test_a_run_and_its_prune(disk: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     for _ in range(3):
-        done = shell("archive", disk, archive, "--keep-last", 2)
-        assert done.code == 0, done.err
+        done = expect(shell("archive", disk, archive, "--keep-last", 2), 0)
     assert len(list_points(archive)) == 2
     assert "1 point and 1 object" in done.text
     assert "2 points kept" in done.text
@@ -125,8 +125,7 @@ def test_status(disk: Path, tmp_path: Path) -> None:
     assert shell("archive", "status", archive).code == 2
     for _ in range(2):
         assert shell("archive", disk, archive).code == 0
-    done = shell("archive", "status", archive, "--max-age", "1h")
-    assert done.code == 0
+    done = expect(shell("archive", "status", archive, "--max-age", "1h"), 0)
     assert done.text.startswith("2 points, the newest ")
     row = json.loads(shell("archive", "status", archive, "--json").text)
     assert (row["points"], row["faults"], row["point"]) == (2, 0, list_points(archive)[-1].id)

@@ -9,8 +9,7 @@ from helpers.shell import expect, pylogseg, rows
 
 def test_right(examples, tmp_path):
     table = parquet(tmp_path / "t", [records(examples, ["codec-gzip", "txn-a"])])
-    done = pylogseg("audit", examples, table)
-    assert done.code == 0
+    done = expect(pylogseg("audit", examples, table), 0)
     assert done.text.splitlines() == [
         "codec-gzip-0: each record once (505 rows)",
         "txn-a-0: each record once (48 rows)",
@@ -25,8 +24,7 @@ def test_right(examples, tmp_path):
 def test_wrong(examples, tmp_path):
     found = records(examples, "codec-gzip")
     table = parquet(tmp_path / "t", [found.slice(0, 100), found.slice(102), found.slice(7, 2)])
-    done = pylogseg("audit", examples, table)
-    assert done.code == 1
+    done = expect(pylogseg("audit", examples, table), 1)
     assert done.text.splitlines() == [
         "codec-gzip-0: 2 double, 2 lost (505 rows)",
         "  double  7-8                     2 offsets",
@@ -34,8 +32,7 @@ def test_wrong(examples, tmp_path):
         "  2 rows of part-0.parquet again in part-2.parquet",
         f"{table} (parquet): 1 partition, 505 rows in 3 files: 2 double, 2 lost",
     ]
-    done = pylogseg("audit", examples, table, "--json", "--max-ranges", 1)
-    assert done.code == 1
+    done = expect(pylogseg("audit", examples, table, "--json", "--max-ranges", 1), 1)
     (only,), (total,) = rows(done, "partition"), rows(done, "summary")
     assert (only["double"], only["missing"]["lost"], only["rangesNotListed"]) == (2, 2, 1)
     assert only["ranges"] == [{"kind": "double", "first": 7, "last": 8, "records": 2}]

@@ -33,8 +33,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSI
 
 
 def test_help_names_every_command() -> None:
-    done = pylogseg("--help")
-    assert done.code == 0
+    done = expect(pylogseg("--help"), 0)
     assert all(name in done.text for name in _COMMANDS)
 
 
@@ -134,8 +133,7 @@ def test_topic_and_partition_options(examples: Path) -> None:
 def test_wrong_requests_are_one_line(arguments: tuple[str, ...], words: str, tmp_path: Path, examples: Path) -> None:
     (tmp_path / "empty").mkdir()
     data = tmp_path / "empty" if ".." in " ".join(arguments) else examples
-    done = pylogseg(*(argument.format(data=data) for argument in arguments))
-    assert done.code == 2
+    done = expect(pylogseg(*(argument.format(data=data) for argument in arguments)), 2)
     assert done.out == b""
     assert done.err.count("\n") == 1
     assert done.err.startswith("pylogseg: ")
@@ -239,8 +237,7 @@ def broken(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_damage_is_an_error_and_code_1(broken: Path) -> None:
-    done = pylogseg("cat", broken, "--fields", "offset")
-    assert done.code == 1
+    done = expect(pylogseg("cat", broken, "--fields", "offset"), 1)
     assert done.err.startswith("pylogseg: ")
     assert "CRC mismatch" in done.err
     assert "--on-corrupt skip" in done.err
@@ -250,8 +247,7 @@ def test_damage_is_an_error_and_code_1(broken: Path) -> None:
 @pytest.mark.parametrize("choice", ["skip", "stop"])
 def test_damage_that_is_passed_over_is_told(broken: Path, examples: Path, choice: str) -> None:
     whole = [row["offset"] for row in pylogseg("cat", examples, "codec-none-1", "--fields", "offset").rows]
-    done = pylogseg("cat", broken, "--fields", "offset", "--on-corrupt", choice)
-    assert done.code == 1
+    done = expect(pylogseg("cat", broken, "--fields", "offset", "--on-corrupt", choice), 1)
     assert done.err.startswith("pylogseg: damage: ")
     assert done.err.count("\n") == 1
     got = [row["offset"] for row in done.rows]
@@ -266,8 +262,7 @@ def test_damage_ends_grep_with_2(broken: Path) -> None:
 
 
 def test_damage_in_stats(broken: Path) -> None:
-    done = pylogseg("stats", broken, "--json")
-    assert done.code == 1
+    done = expect(pylogseg("stats", broken, "--json"), 1)
     (row,) = done.rows
     assert row["missingOffsets"]["damage"] > 0
     assert row["missingOffsets"]["unexplained"] == 0

@@ -43,8 +43,7 @@ NAMES = [
 
 
 def offsets(*arguments: object) -> list[int]:
-    done = pylogseg("cat", *arguments, "--fields", "offset")
-    assert done.code == 0, done.err
+    done = expect(pylogseg("cat", *arguments, "--fields", "offset"), 0)
     return [row["offset"] for row in done.rows]
 
 
@@ -350,8 +349,7 @@ def test_a_start_above_the_end_is_said(examples: Path, tmp_path: Path) -> None:
     for command in (("cat",), ("cat", "--tail", 2), ("latest",), ("export", "--out", tmp_path / "lake", "--json")):
         done = pylogseg(command[0], examples, "codec-zstd", "--offset", "506", *command[1:])
         assert (done.code, done.err.splitlines()[0]) == (0, f"pylogseg: {said}"), command
-    done = pylogseg("grep", "k", examples, "codec-*", "--offset", "506:510")
-    assert done.code == 1
+    done = expect(pylogseg("grep", "k", examples, "codec-*", "--offset", "506:510"), 1)
     assert (
         done.err
         == "pylogseg: codec-gzip-0 has no records from offset 506 on: it ends at 505 (4 more partitions likewise)\n"

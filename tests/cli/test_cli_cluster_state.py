@@ -85,8 +85,7 @@ def test_damage_shows_in_the_exit_code(group_disk: Path, tmp_path: Path) -> None
     for log in logs:
         whole = log.read_bytes()
         log.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
-        done = pylogseg("groups", tmp_path)
-        expect(done, 1, f"{log.parent.name}/{log.name}")
+        done = expect(pylogseg("groups", tmp_path), 1, f"{log.parent.name}/{log.name}")
         assert len(done.text.splitlines()) > 1
         log.write_bytes(whole)
     transactions = min(path for path in tmp_path.glob("*/__transaction_state-*/*.log") if path.stat().st_size)
@@ -115,8 +114,7 @@ def test_without_the_topic(tmp_path: Path, examples: Path, arguments: list[str],
 def test_producers_without_their_coordinator(tmp_path: Path, examples: Path) -> None:
     """Ids of producers are in the partitions; only their names are missing."""
     shutil.copytree(examples / "txn-a-0", tmp_path / "txn-a-0")
-    done = pylogseg("transactions", tmp_path, "--producers")
-    expect(done, 0, "no __transaction_state here")
+    done = expect(pylogseg("transactions", tmp_path, "--producers"), 0, "no __transaction_state here")
     assert len(done.text.splitlines()) > 1
 
 
@@ -162,8 +160,7 @@ def test_one_group(group_disk: Path) -> None:
     done = pylogseg("groups", group_disk, "txn-group", "--offsets")
     assert "38 pending" not in done.text
     assert "pending in a transaction of producer 2003" in done.text
-    done = pylogseg("groups", group_disk, "nobody")
-    assert done.code == 2
+    done = expect(pylogseg("groups", group_disk, "nobody"), 2)
     assert done.err.startswith("pylogseg: there is no group nobody here: there are ")
     assert "there is no group txn-grup here: did you mean txn-group" in pylogseg("groups", group_disk, "txn-grup").err
 
@@ -188,8 +185,7 @@ def test_an_offset_above_the_end_is_noted(tmp_path: Path) -> None:
     write_log(tmp_path / "d" / "orders-0", [(b"k", b"v")] * 6)
     above = "the offset is above the end of the log"
     for option in ("--offsets", "--lag"):
-        done = pylogseg("groups", tmp_path / "d", option)
-        assert done.code == 0
+        done = expect(pylogseg("groups", tmp_path / "d", option), 0)
         assert done.text.rstrip().endswith(f"{above}: a consumer is reset")
     done = pylogseg("groups", tmp_path / "d", "--export", tmp_path / "o.csv")
     assert done.code == 0
@@ -250,8 +246,7 @@ def test_producers_as_kafka_describes_them(group_disk: Path, name: str) -> None:
 
 
 def test_cluster(group_disk: Path) -> None:
-    done = pylogseg("cluster", group_disk)
-    assert done.code == 0
+    done = expect(pylogseg("cluster", group_disk), 0)
     assert [line.split()[0] for line in done.text.splitlines()] == [
         "TABLE", "topics", "partitions", "configs", "brokers", "acls", "quotas", "users", "features",
     ]  # fmt: skip

@@ -41,8 +41,7 @@ def files(out: Path) -> list[Path]:
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
 def test_arrow_forms_hold_the_records(form: str, examples: Path, tmp_path: Path) -> None:
-    done = pylogseg("export", examples, "-O", tmp_path / "out", "--to", form)
-    assert done.code == 0, done.err
+    done = expect(pylogseg("export", examples, "-O", tmp_path / "out", "--to", form), 0)
     read = ds.dataset(tmp_path / "out", format="ipc" if form == "arrow" else form, partitioning="hive").to_table()
     rows = sorted(read.to_pylist(), key=lambda row: (row["topic"], row["partition"], row["offset"]))
     records = list(package.read(examples))
@@ -159,8 +158,7 @@ def test_damage_leaves_whole_files_only(examples: Path, tmp_path: Path) -> None:
     folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", names[1], 3000)
     expect(pylogseg("export", folder, "-O", tmp_path / "out", "--jobs", 1), 1, "CRC mismatch")
     assert [path.stem for path in files(tmp_path / "out")] == [names[0][:-4]]
-    skipped = pylogseg("export", folder, "-O", tmp_path / "skip", "--on-corrupt", "skip")
-    assert skipped.code == 1
+    skipped = expect(pylogseg("export", folder, "-O", tmp_path / "skip", "--on-corrupt", "skip"), 1)
     assert skipped.err.startswith("pylogseg: damage: ")
     assert [path.stem for path in files(tmp_path / "skip")] == [name[:-4] for name in names]
 

@@ -150,8 +150,7 @@ def test_blanked(data: Path) -> None:
 
 def test_recoded(data: Path) -> None:
     before = {part.name: records(part) for part in data.iterdir() if part.is_dir() and not part.name.startswith("__cl")}
-    done = pylogseg("recode", data, "--compression", "zstd", "--magic-2", "--merge", "64Ki", *INTERVAL)
-    assert done.code == 0, done.text
+    expect(pylogseg("recode", data, "--compression", "zstd", "--magic-2", "--merge", "64Ki", *INTERVAL), 0)
     assert {name: records(data / name) for name in before} == before
     assert pylogseg("verify", data).code == 0
     stats = pylogseg("stats", data, "--json").rows

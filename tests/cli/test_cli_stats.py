@@ -21,8 +21,7 @@ from pylogseg.inspect.stats.segment import Stats, segment_stats
 
 
 def only(*arguments: object) -> dict[str, Any]:
-    done = pylogseg("stats", *arguments, "--json")
-    assert done.code == 0, done.err
+    done = expect(pylogseg("stats", *arguments, "--json"), 0)
     (row,) = done.rows
     return row
 
@@ -154,8 +153,7 @@ def test_damage_is_a_reason(examples: Path, tmp_path: Path) -> None:
     size = (examples / "codec-none-1" / names[1]).stat().st_size
     for i, (name, position) in enumerate([(names[0], 100), (names[1], size - 10), (names[2], 8)]):
         folder = damaged(examples / "codec-none-1", tmp_path / str(i) / "codec-none-1", name, position)
-        done = pylogseg("stats", folder, "--json")
-        assert done.code == 1
+        done = expect(pylogseg("stats", folder, "--json"), 1)
         assert done.err.count("\n") == 1
         missing = done.rows[0]["missingOffsets"]
         assert missing["damage"] > 0

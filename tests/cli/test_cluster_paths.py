@@ -66,8 +66,7 @@ def test_every_command_is_here() -> None:
 
 @pytest.mark.parametrize("command", CHANGES)
 def test_a_command_that_changes_files(command: str, tmp_path: Path) -> None:
-    done = shell(command, *(word.format(to=tmp_path) for word in CHANGES[command]))
-    assert done.code == 2
+    done = expect(shell(command, *(word.format(to=tmp_path) for word in CHANGES[command])), 2)
     assert REMEDY in " ".join(done.err.split())
     assert not list(tmp_path.iterdir())
 
@@ -93,8 +92,7 @@ def test_a_command_that_reads(command: str, tmp_path: Path) -> None:
 )
 def test_files_are_not_written_into_a_cluster(words: list[str], examples: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = shell(*(word.format(data=examples) for word in words))
-    assert done.code == 2
+    done = expect(shell(*(word.format(data=examples) for word in words)), 2)
     assert "this is a running cluster: name a folder" in " ".join(done.err.split())
     assert not list(tmp_path.iterdir())
 

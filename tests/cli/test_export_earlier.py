@@ -117,8 +117,7 @@ def test_partitions_without_records_are_counted(disk: Path) -> None:
     (disk / "empty-0").mkdir()
     (disk / "empty-0" / f"{0:020}.log").touch()
     (disk / "empty-1").mkdir()
-    done = pylogseg("export", "d", "-O", "lake")
-    assert done.code == 0
+    done = expect(pylogseg("export", "d", "-O", "lake"), 0)
     assert done.text.splitlines()[1] == "2 partitions without a record to export: no file is made"
     told = pylogseg("export", "d", "-O", "lake", "--overwrite", "--json")
     assert told.err == "pylogseg: note: 2 partitions without a record to export: no file is made\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import documents
 import pytest
-from helpers.shell import Done, pylogseg
+from helpers.shell import Done, expect, pylogseg
 
 import pylogseg as package
 
@@ -92,8 +92,7 @@ def test_consumers_go_on_where_they_stood(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (restore,) = (each for each in the_commands("restore") if "--cluster" not in each)
-    done = run(restore, lost, new)
-    assert done.code == 0, done.err
+    expect(run(restore, lost, new), 0)
     (export,) = the_commands("groups /mnt/old --export")
     assert run(export, lost, new).code == 0
     offsets = {at: offset for at, offset in committed(tmp_path / "offsets.csv").items() if at[1] in TOPICS}

@@ -43,8 +43,7 @@ def tree() -> dict[str, bytes]:
 def test_nothing_is_written_into_what_is_read(text: str) -> None:
     Path("link").symlink_to("q")
     before = tree()
-    done = run(text)
-    assert done.code == 2
+    done = expect(run(text), 2)
     reasons = ("which is read: choose a place outside of it", "no broker starts with other things in it")
     assert any(reason in done.err for reason in reasons)
     assert tree() == before
@@ -73,8 +72,7 @@ def test_what_is_there_is_replaced_only_if_told_to(command: str, option: str) ->
 def test_a_name_that_is_no_place_is_refused() -> None:
     before = tree()
     for command in (("export", "q", "-O", ""), ("groups", "q", "--export", ""), ("sql", "q", "select 1", "-O", "")):
-        done = pylogseg(*command)
-        expect(done, 2, "expected")
+        done = expect(pylogseg(*command), 2, "expected")
     for name in ("exp.xlsx", "out/lake.parq", "a.CSV"):
         done = run(f"export q txn-b -O {name}")
         assert done.code == 2

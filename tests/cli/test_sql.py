@@ -53,8 +53,7 @@ def dead(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def asked(path: Path, query: str, *options: object) -> list[dict[str, Any]]:
     """The rows of an answer."""
-    done = pylogseg("sql", path, query, "--output", "json", *options)
-    assert done.code == 0, done.err
+    done = expect(pylogseg("sql", path, query, "--output", "json", *options), 0)
     return done.rows
 
 
@@ -149,8 +148,7 @@ def test_queries(dead: Path, query: str, expected: object) -> None:
     ],
 )
 def test_errors(dead: Path, query: str, message: str) -> None:
-    done = pylogseg("sql", dead, query)
-    expect(done, 2, message)
+    done = expect(pylogseg("sql", dead, query), 2, message)
     assert done.err.count("\n") == 1
 
 
@@ -183,8 +181,7 @@ def test_errors(dead: Path, query: str, message: str) -> None:
 def test_reaches_nothing(dead: Path, tmp_path: Path, query: str) -> None:
     """No file, setting, extension or variable of Python is within reach of a statement."""
     (tmp_path / "secret.csv").write_text("a\nsecret\n")
-    done = pylogseg("sql", dead, f"{query.replace('{here}', str(tmp_path))};")
-    assert done.code == 2, done.text
+    done = expect(pylogseg("sql", dead, f"{query.replace('{here}', str(tmp_path))};"), 2)
     assert "secret" not in done.text
     assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
 
@@ -218,19 +215,9 @@ def named_logs(folder: Path, *names: str) -> Path:
 def test_names_of_topics(tmp_path: Path) -> None:
     """Whatever Kafka allows as a name is a table; what SQL cannot tell apart is not, and is said to be in `records`."""
     names = [
-        "a.b-c_d",
-        "select",
-        "Orders",
-        "orders",
-        "records",
-        "Batches",
-        "0",
-        "x" * 200,
-        "a-1",
-        "main",
-        "temp.x",
+        "a.b-c_d", "select", "Orders", "orders", "records", "Batches", "0", "x" * 200, "a-1", "main", "temp.x",
         "_",
-    ]
+    ]  # fmt: skip
     named_logs(tmp_path, *names)
     for name in set(names) - {"Orders", "orders", "records", "Batches"}:
         assert asked(tmp_path, f'select text(value) as v from "{name}"') == [{"v": name}], name
@@ -336,8 +323,7 @@ def test_every_type_of_duckdb(dead: Path, tmp_path: Path) -> None:
     lengths = (
         "select interval 3 days as a, {'b': interval '-3.5 seconds', 'c': [interval 1 month]} as s, 7 as n, 8 as n"
     )
-    done = pylogseg("sql", dead, lengths, "-O", tmp_path / "lengths.parquet")
-    assert done.code == 0, done.err
+    expect(pylogseg("sql", dead, lengths, "-O", tmp_path / "lengths.parquet"), 0)
     assert pq.read_table(tmp_path / "lengths.parquet").to_pylist() == [
         {"a": "P3D", "s": {"b": "PT-3.5S", "c": ["P1M"]}, "n": 7, "n_1": 8}
     ]
@@ -433,8 +419,7 @@ def test_aggregates_of_keys_are_text(tmp_path: Path, aggregate: str) -> None:
 def test_times_of_another_unit_are_noticed(dead: Path, condition: str, note: str | None) -> None:
     """Such a condition has no rows, or all, and nothing else says why."""
     for options in ([], ["--explain"]):
-        done = pylogseg("sql", dead, f"select count(*) from orders where {condition}", *options)
-        assert done.code == 0
+        done = expect(pylogseg("sql", dead, f"select count(*) from orders where {condition}", *options), 0)
         if note is None:
             assert "meant" not in done.err
         else:

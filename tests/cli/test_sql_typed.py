@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.checks import duckdb_version
-from helpers.shell import Done, pylogseg
+from helpers.shell import Done, expect, pylogseg
 from helpers.typed_logs import bad, write_orders
 
 import pylogseg as package
@@ -24,8 +24,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(path: Path, query: str, *options: object, code: int = 0) -> Done:
-    done = pylogseg("sql", path, query, "--output", "json", "--value-as", "schema", *options)
-    assert done.code == code, done.err
+    done = expect(pylogseg("sql", path, query, "--output", "json", "--value-as", "schema", *options), code)
     return done
 
 

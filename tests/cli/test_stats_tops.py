@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from helpers.shell import damaged, pylogseg
+from helpers.shell import damaged, expect, pylogseg
 
 import pylogseg as package
 from pylogseg.inspect.stats import sketch, tops
@@ -32,8 +32,7 @@ def batches(examples: Path, topic: str) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_what_was_appended_in_a_range_of_time(since: int | None, until: int | None, jobs: int, examples: Path) -> None:
     options = [*(["--since", since] if since else []), *(["--until", until] if until else [])]
-    done = pylogseg("stats", examples, *options, "--by", "topic", "--json", "-j", jobs)
-    assert done.code == 0
+    done = expect(pylogseg("stats", examples, *options, "--by", "topic", "--json", "-j", jobs), 0)
     rows = {row["name"]: row for row in done.rows}
     for name in ("codec-none", "codec-zstd", "txn-a", "timestamps", "del-records", "cmp-txn"):
         held = [b for b in batches(examples, name) if b[0] >= (since or -1) and b[0] < (until or 2**63)]
@@ -142,6 +141,5 @@ def test_a_record_that_is_gone_meanwhile(examples: Path, monkeypatch: pytest.Mon
     assert again(segment, 3) is not None
     assert again(segment, 300) is None
     monkeypatch.setattr(tops, "again", lambda *_: None)
-    done = pylogseg("stats", examples, "txn-b", "--top-keys", 1, "--largest", 1)
-    assert done.code == 0
+    done = expect(pylogseg("stats", examples, "txn-b", "--top-keys", 1, "--largest", 1), 0)
     assert done.text.count("(deleted meanwhile)") == 3

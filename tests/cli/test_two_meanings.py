@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.internal_logs import write_log
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 COMMANDS = {
     "cat": "cat DIR NAME",
@@ -30,8 +30,7 @@ def test_both_are_read_and_reported(tmp_path: Path, command: str) -> None:
         words = [name for word in command.split() for name in (names if word == "NAME" else [word])]
         out = str(tmp_path / f"out{len(names)}-{names[-1]}")
         words = [word.replace("DIR", str(log_dir)).replace("OUT", out) for word in words]
-        done = pylogseg(*words)
-        assert done.code == 0
+        done = expect(pylogseg(*words), 0)
         return done.err
 
     both = "orders-0 is a topic, and a partition of orders: the name means both; --topic orders-0 means the topic"

@@ -92,11 +92,9 @@ def test_damaged_in_all_copies(world: World) -> None:
         for row, base in enumerate(batches.base_offset.tolist()):
             if base == 200:
                 change_byte(path.with_suffix(".log"), int(batches.position[row]) + 70, 0x55)
-    done = world.restore()
-    assert done.code == 1
+    done = expect(world.restore(), 1)
     assert "(offset 200)" in done.err or "offset 200" in done.err
-    done = world.restore("--on-corrupt", "skip")
-    assert done.code == 1
+    done = expect(world.restore("--on-corrupt", "skip"), 1)
     assert rows(world.target) == [row for row in world.expected if not 200 <= row[0] < 210]
     assert "offsets 200 to 209" in notes_of(done)
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from helpers.checks import some
 from helpers.damaged_logs import change_byte
 from helpers.damaged_tiers import CHUNK, World, damage_of, metadata
+from helpers.shell import expect
 from helpers.tiered_logs import write_log
 from helpers.tiers import TOPIC_ID, Key, Uploader
 
@@ -30,8 +31,7 @@ OTHER_ID = format_uuid(b"another topic id")
 
 
 def test_no_damage(world: World) -> None:
-    done = world.verify()
-    assert done.code == 0
+    done = expect(world.verify(), 0)
     assert damage_of(done) == []
     assert world.offsets() == list(range(world.bases[-1]))
 
@@ -50,8 +50,7 @@ def test_flipped_byte(world: World) -> None:
     assert missing
     assert missing < lost(world, 2)
     assert len(missing) < 3 * len(lost(world, 2)) * CHUNK / 16384  # a chunk, and the batches over its bounds
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     findings = [row for row in damage_of(done) if row["kind"] == "unreadable"]
     assert [row["path"] for row in findings] == [str(path)]
     assert "chunk" in findings[0]["reason"]
@@ -65,8 +64,7 @@ def test_cut_object(world: World) -> None:
     missing = set(range(world.bases[-1])) - set(world.offsets())
     assert missing
     assert missing < lost(world, 1)
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     said = [row for row in damage_of(done) if row["kind"] == "tier-object"]
     assert [(row["path"], row["position"]) for row in said] == [(str(path), size - size // 3)]
     assert any("the object ends after" in row["reason"] for row in damage_of(done))
@@ -77,8 +75,7 @@ def test_missing_object(world: World) -> None:
     assert set(range(world.bases[-1])) - set(world.offsets()) == lost(world, 1)
     with pytest.raises(pylogseg.StorageError, match="the object is not there"):
         list(pylogseg.read(pylogseg.open_tier(world.url, world.keys)))
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     assert {row["path"] for row in damage_of(done) if row["kind"] == "tier-object"} == {str(world.object(1, "log"))}
 
 
@@ -87,8 +84,7 @@ def test_missing_indexes(world: World) -> None:
     world.object(1, "indexes").unlink()
     world.object(2, "indexes").write_bytes(world.object(2, "indexes").read_bytes()[:-50])
     assert world.offsets() == list(range(world.bases[-1]))
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     said = {row["path"] for row in damage_of(done) if row["kind"] == "tier-object"}
     assert said == {str(world.object(1, "log")), str(world.object(2, "indexes"))}
 
@@ -97,8 +93,7 @@ def test_missing_manifest(world: World) -> None:
     """Without a manifest it is an orphan, and its offsets a hole."""
     world.manifests[1].unlink()
     assert set(range(world.bases[-1])) - set(world.offsets()) == lost(world, 1)
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     holes = [row for row in damage_of(done) if row["kind"] == "tier-hole"]
     assert [(row["offset"], row["lastOffset"]) for row in holes] == [(world.bases[1], world.bases[2] - 1)]
     orphans = [row["path"] for row in done.rows if row.get("kind") == "tier-orphan"]
@@ -118,8 +113,7 @@ def test_wrong_key(world: World, tmp_path: Path) -> None:
 def test_manifest_is_garbage(world: World, text: str) -> None:
     world.manifests[1].write_bytes(text.encode("utf-8", "surrogatepass"))
     assert set(range(world.bases[-1])) - set(world.offsets()) == lost(world, 1)
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     said = [row["path"] for row in damage_of(done) if row["kind"] == "tier-manifest"]
     assert said == [str(world.manifests[1])]
 
@@ -140,8 +134,7 @@ def test_manifest_lies(world: World, change: Callable[[dict[str, Any]], object],
     last = len(world.manifests) - 1
     world.change(last, change)
     assert set(range(world.bases[last])) <= set(world.offsets())
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     assert any(reason in row["reason"] for row in some(damage_of(done))), done.text
 
 
@@ -162,8 +155,7 @@ def packed(sizes: bytes) -> str:
 )
 def test_bombs_in_chunk_sizes(world: World, text: str, reason: str) -> None:
     world.change(1, lambda fields: fields["chunkIndex"].update(transformedChunks=text))
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     said = [row["reason"] for row in damage_of(done) if row["kind"] == "tier-manifest"]
     assert reason in said[0]
     assert set(range(world.bases[-1])) - set(world.offsets()) == lost(world, 1)

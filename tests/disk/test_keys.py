@@ -56,16 +56,14 @@ def level(done: shell.Done, name: str) -> list[dict[str, Any]]:
 
 def test_verify(world: World) -> None:
     """Each object that is not looked at is named once; the exit code is 2, and 1 if there is damage besides."""
-    done = world.run("verify", "--json")
-    assert done.code == 2
+    done = expect(world.run("verify", "--json"), 2)
     assert level(done, "damage") == []
     said = level(done, "unread")
     assert [row["path"] for row in said] == [str(path.with_suffix(".log")) for path in world.manifests[1::2]]
     assert all("key 'second' is not in the key ring, which has 'first'" in row["reason"] for row in said)
     assert done.rows[-1]["unread"] == len(said)
     damaged = world.flip()
-    done = world.run("verify", "--json")
-    assert done.code == 1
+    done = expect(world.run("verify", "--json"), 1)
     assert {row["path"] for row in level(done, "damage")} == {str(damaged)}
     assert len(level(done, "unread")) == len(said)
     assert world.run("verify", "--quiet", keys="keys").code == 1
@@ -92,8 +90,7 @@ def test_data_key_is_damaged(world: World) -> None:
     wrapped = fields["encryption"]["dataKey"]
     fields["encryption"]["dataKey"] = wrapped[:50] + ("A" if wrapped[50] != "A" else "B") + wrapped[51:]
     world.manifests[2].write_text(json.dumps(fields))
-    done = world.run("verify", "--json", keys="keys")
-    assert done.code == 1
+    done = expect(world.run("verify", "--json", keys="keys"), 1)
     assert not level(done, "unread")
     assert any("the dataKey in the manifest is damaged" in row["reason"] for row in level(done, "damage"))
     assert wrapped[20:40] not in done.text + done.err
@@ -126,21 +123,18 @@ def test_readers(world: World) -> None:
 def test_commands(world: World, command: str, more: list[str]) -> None:
     if command == "sql":
         pytest.importorskip("duckdb")
-    done = world.run(command, *more)
-    expect(done, 2, "key 'second'")
+    done = expect(world.run(command, *more), 2, "key 'second'")
     assert "damage" not in done.err
     if command == "cat" and "skip" in more:
         assert {row["offset"] for row in done.rows} == world.all - world.locked
 
 
 def test_counts(world: World) -> None:
-    done = world.run("stats", "--json")
-    assert done.code == 2
+    done = expect(world.run("stats", "--json"), 2)
     missing = done.rows[0]["missingOffsets"]
     assert (missing["damage"], missing["notLookedAt"]) == (0, len(world.locked))
     for more in ([], ["--full"]):
-        done = world.run("report", "--json", *more)
-        assert done.code == 2
+        done = expect(world.run("report", "--json", *more), 2)
         assert (done.rows[0]["damage"], done.rows[0]["unread"]) == (0, 2)
         assert "for want of a key or of permission" in done.rows[0]["verdict"]
 

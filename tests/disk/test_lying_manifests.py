@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.damaged_tiers import World, damage_of, metadata
+from helpers.shell import expect
 
 import pylogseg
 
@@ -30,8 +31,7 @@ def test_in_the_middle(tmp_path: Path, lie: dict[str, Any], reason: str) -> None
     assert world.bases[2:4] == [490, 730]
     world.change(2, lambda fields: metadata(fields).update(lie))
     assert world.offsets() == list(range(world.bases[-1]))
-    done = world.verify()
-    assert done.code == 1
+    done = expect(world.verify(), 1)
     (said,) = damage_of(done)
     assert (said["kind"], said["path"]) == ("tier-manifest", str(world.object(2, "log")))
     assert reason in said["reason"]

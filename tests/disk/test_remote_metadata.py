@@ -57,8 +57,7 @@ def missing(done: shell.Done) -> list[str]:
 
 
 def test_all_is_there(tier: Path) -> None:
-    done = verify(tier)
-    assert done.code == 0
+    done = expect(verify(tier), 0)
     assert [row["type"] for row in done.rows] == ["summary"]
 
 
@@ -67,8 +66,7 @@ def test_missing(tier: Path) -> None:
     first = min((tier / next(tier.iterdir()).name / "0").glob("*.rsm-manifest"))
     for kind in ("log", "indexes", "rsm-manifest"):
         first.with_suffix(f".{kind}").unlink()
-    done = verify(tier)
-    assert done.code == 1
+    done = expect(verify(tier), 1)
     assert missing(done) == ["orders-0"]
     whole = len(list((first.parent.parent / "1").glob("*.rsm-manifest")))
     shutil.rmtree(first.parent.parent / "1")

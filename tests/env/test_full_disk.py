@@ -86,13 +86,11 @@ def test_less_is_freed_than_an_index_reserves(small: Path, verb: str, kept_kb: i
     assert f" {offsets[0]} " in next(line for line in done.text.splitlines() if line.startswith("b-0 ")) or (
         offsets[0] == 0
     )
-    verified = pylogseg("verify", log_dir, "b-0", "--json")
-    assert verified.code == 0, verified.text
+    verified = expect(pylogseg("verify", log_dir, "b-0", "--json"), 0)
     assert not [found for found in verified.rows if found.get("kind") in ("missing", "gap", "log-start")]
     # With room, the same again puts the log in order, and begins it at the same offset.
     (small / "filler").unlink()
-    again = pylogseg(verb, log_dir, *(["b-0"] if verb == "retain" else []), *words)
-    assert again.code == 0, again.text
+    expect(pylogseg(verb, log_dir, *(["b-0"] if verb == "retain" else []), *words), 0)
     assert [record.offset for record in read(log_dir / "b-0")] == offsets
     assert not [found for found in pylogseg("verify", log_dir, "b-0", "--json").rows if found.get("kind") == "missing"]
 

@@ -323,8 +323,7 @@ def test_nothing_is_cut_off_because_the_disk_cannot_read_it(
 @pytest.mark.parametrize("how", ["pipe", "link"])
 def test_a_copy_leaves_out_what_cannot_be_read_and_says_so(logs: Path, how: str) -> None:
     unreadable(logs / "d" / "b-0" / segment_name(0), how)
-    done = run("copy d k --json")
-    assert done.code == 2
+    done = expect(run("copy d k --json"), 2)
     assert [(row["partition"], row["state"]) for row in done.rows[:-1]] == [
         ("a-0", "copied"), ("b-0", "failed"), ("c-0", "copied"),
     ]  # fmt: skip
@@ -369,8 +368,7 @@ def test_a_small_file_that_cannot_be_read_keeps_no_partition_out_of_a_copy(logs:
     (logs / "d" / "replication-offset-checkpoint").write_text("0\n1\na 0 7\n")
     (logs / "d" / name).unlink(missing_ok=True)
     (logs / "d" / name).mkdir()
-    done = run("copy d k --json")
-    assert done.code == 2
+    done = expect(run("copy d k --json"), 2)
     assert done.rows[-1]["copied"] == 3
     (unread,) = done.rows[-1]["unread"]
     assert f"{name}: cannot" in unread
@@ -401,8 +399,7 @@ def test_dump_goes_on_behind_a_file_that_cannot_be_opened(logs: Path, how: str, 
     unreadable(bad, how)
     if how == "folder":  # then it is one that is dumped, and has nothing of Kafka's
         (bad / segment_name(0)).symlink_to("nowhere")
-    done = run(f"dump {bad} d/b-0/{segment_name(100)} --json")
-    assert done.code == 2
+    done = expect(run(f"dump {bad} d/b-0/{segment_name(100)} --json"), 2)
     assert sum(row["type"] == "batch" for row in done.rows) == 20
     assert f"{bad.name}" in done.err
     assert (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 from pylogseg.reading.log_reader import LogReader
@@ -99,8 +99,7 @@ def test_one_rule_for_every_reader(
         done = pylogseg("grep", "-c", "", "--empty", folder, "-j", jobs, "--on-corrupt", "skip")
         assert (done.out.strip(), done.code) == (b"%d" % matching, 2)
         assert pylogseg("grep", "-c", "", "--empty", folder, "-j", jobs).code == 2
-        done = pylogseg("export", folder, "--out", tmp_path / f"raise{jobs}", "-j", jobs)
-        assert done.code == 1
+        done = expect(pylogseg("export", folder, "--out", tmp_path / f"raise{jobs}", "-j", jobs), 1)
         done = pylogseg(
             "export", folder, "--out", tmp_path / str(jobs), "--to", "jsonl", "-j", jobs, "--on-corrupt", "skip"
         )

@@ -63,13 +63,14 @@ def rows(done: Done, kind: str) -> list[dict[str, Any]]:
     return [row for row in done.rows if row["type"] == kind]
 
 
-def expect(done: Done, code: int, *words: str, out: str | Iterable[str] = ()) -> None:
-    """Check how a command ended: its exit code, words in its messages, and words in its output."""
-    assert done.code == code, done.err
+def expect(done: Done, code: int, *words: str, out: str | Iterable[str] = ()) -> Done:
+    """Check how a command ended: its exit code, words in its messages, and words in its output; return it."""
+    assert done.code == code, f"{done.err}{done.out[-2000:]!r}"
     for word in words:
         assert word in done.err
     for word in [out] if isinstance(out, str) else out:
         assert word in done.text
+    return done
 
 
 def command(*arguments: object) -> list[str]:

@@ -198,8 +198,7 @@ def test_folders_that_a_broker_refuses(disk: Path, name: str) -> None:
     (disk / name).mkdir()
     assert kinds(disk) == {"foreign-folder"}
     for arguments in ([], ["--dry-run"]):
-        done = pylogseg("recover", disk, "--no-keep", *arguments)
-        expect(done, 1, out=name)
+        done = expect(pylogseg("recover", disk, "--no-keep", *arguments), 1, out=name)
         assert "nothing to do" not in done.text
 
 
@@ -269,8 +268,7 @@ def test_a_damaged_swap_is_told_before_a_load_puts_it_in_place(examples: Path, t
     done = pylogseg("verify", tmp_path / "logs", "--json")
     (found,) = (row for row in done.rows if row.get("kind") == "swap")
     assert (done.code, found["level"], found["path"]) == (1, "damage", str(swap))
-    dry = pylogseg("recover", tmp_path / "logs", "--dry-run", "--json")
-    assert dry.code == 1
+    dry = expect(pylogseg("recover", tmp_path / "logs", "--dry-run", "--json"), 1)
     assert any(row.get("level") == "damage" for row in dry.rows)
     swap.rename(tmp_path / swap.name)
     assert pylogseg("recover", tmp_path / "logs", "--no-keep").code == 0

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.foreign_tables import parquet, records
 from helpers.lake_tables import name_of, rows_of
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 from helpers.typed_logs import write_orders
 
@@ -146,8 +147,7 @@ def test_table_and_topic_in_the_order_of_the_shell(examples: Path, rows: pa.Tabl
 def test_dead_letters_are_no_rows_of_the_table(tmp_path: Path, kind: str) -> None:
     data, table = write_orders(tmp_path / "data", 200), name_of(kind, tmp_path / "out", "orders")
     pylogseg.lake(data, table, decoding="value", registry=data / "schemas")
-    done = shell("audit", data, "orders", table)
-    assert done.code == 0
+    done = expect(shell("audit", data, "orders", table), 0)
     assert done.text.count("198 rows and 2 dead letters") == 2
     assert to_row(pylogseg.audit(data, table))["deadLetters"] == 2
 
@@ -163,8 +163,7 @@ def test_a_topic_is_a_topic(tmp_path: Path, kind: str) -> None:
         table = name_of(kind, tmp_path / "out", topic)
         assert rows_of(table).num_rows == count
         for options in ((), ("--quick",)):
-            done = shell("audit", data, "--topic", topic, table, *options)
-            assert done.code == 0, done.text
+            done = expect(shell("audit", data, "--topic", topic, table, *options), 0)
         found = pylogseg.audit(data, table, topic)
         assert (found.is_right, found.other_rows, len(found.partitions)) == (True, 0, count)
     done = shell("audit", data, "a-0", name_of(kind, tmp_path / "out", "a-0"))

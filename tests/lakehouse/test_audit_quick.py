@@ -147,8 +147,7 @@ def test_what_statistics_do_not_tell_is_not_looked_at(examples, tmp_path):
     assert run("audit", examples, "codec-none-1", bare, "--quick").code == 2
     table = parquet(tmp_path / "v", [one])
     log = shutil.copytree(examples / "codec-none-1", tmp_path / "log" / "codec-none-1")
-    done = run("audit", log, table, "--quick")
-    expect(done, 0, out="codec-none-1: counts as in the log (505 rows)")
+    done = expect(run("audit", log, table, "--quick"), 0, out="codec-none-1: counts as in the log (505 rows)")
     assert done.text.splitlines()[-2] == (
         "compared: counts of rows by ranges of offsets; single offsets, keys and values were not looked at"
     )

@@ -8,6 +8,7 @@ import pytest
 from helpers.damaged_logs import change_byte
 from helpers.foreign_tables import parquet, records
 from helpers.pickled_executor import Pickled
+from helpers.shell import expect
 from helpers.shell import pylogseg as run
 from helpers.shell import rows as rows_of
 
@@ -87,8 +88,7 @@ def test_what_differs_is_named_by_the_hour(data, rows, tmp_path):
     ]
     assert [(each.lost, each.double, each.changed) for each in found.partitions] == [(3, 0, 0), (0, 2, 1)]
     assert not found.is_right
-    done = run("audit", data, tmp_path / "t", "--columns", "offset=")
-    assert done.code == 1
+    done = expect(run("audit", data, tmp_path / "t", "--columns", "offset="), 1)
     assert "  lost    1970-01-01T01:00Z       an hour: 57 rows of 60 records" in done.text.splitlines()
     assert done.text.splitlines()[-2] == (
         "compared: key, value, timestamp hour by hour, without offsets, which is weaker"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from helpers.depth import IS_DEEP
 from helpers.lake_tables import name_of
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -182,7 +183,6 @@ def test_a_table_that_cannot_be_read_is_not_wrong(tmp_path: Path, kind: str, har
     pylogseg.lake(tmp_path / "data", table)
     harm(tmp_path / "out")
     for options in ((), ("--quick",)):
-        done = shell("audit", tmp_path / "data", table, *options)
-        assert done.code == 2, done.text
+        done = expect(shell("audit", tmp_path / "data", table, *options), 2)
         assert "orders" in done.err + done.text
         assert " lost" not in done.text

@@ -459,8 +459,7 @@ def test_the_command(tmp_path: Path) -> None:
     says = rf"{re.escape(table)}: 90 records in 4 files, \d\.\d kB, 10 offsets not committed in the log yet\n"
     assert (done.code, done.err) == (0, "")
     assert re.fullmatch(says, done.text)  # the size is that of a version of pyarrow
-    done = shell("lake", data, table, "--json", "--to-end")
-    assert done.code == 0
+    done = expect(shell("lake", data, table, "--json", "--to-end"), 0)
     assert [(row["topic"], row["records"], row["partitions"]) for row in done.rows] == [
         ("orders", 10, [{"partition": 0, "firstOffset": 0, "nextOffset": 100, "waiting": 0}])
     ]

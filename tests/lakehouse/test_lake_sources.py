@@ -178,8 +178,7 @@ def test_a_log_of_which_nobody_knows_the_cluster(tmp_path: Path, label: str) -> 
         label_of(data).mkdir()
     append(data, 2)
     for command in ("lake", "audit"):
-        done = shell(command, data, "orders", table)
-        assert done.code == 1
+        done = expect(shell(command, data, "orders", table), 1)
         assert str(label_of(data)) in done.err + done.text
     assert rows_of(table).num_rows == 7
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -48,8 +49,7 @@ def test_each_is_read_once(home: Path, tmp_path: Path, harm: str, monkeypatch: p
     monkeypatch.setattr(filesystem.LocalFiles, "read_all", read_all)
     for run in ("first", "again"):
         reads.clear()
-        done = shell("lake", home, "*", f"delta:{tmp_path}/tables/{{topic}}")
-        assert done.code == int(bool(harm)), done.err
+        expect(shell("lake", home, "*", f"delta:{tmp_path}/tables/{{topic}}"), int(bool(harm)))
         beside = {name: count for name, count in reads.items() if os.sep not in name}
         assert "meta.properties" in beside
         assert {name: count for name, count in beside.items() if count > MOST} == {}, run
@@ -66,8 +66,7 @@ def test_the_last_row_of_a_table_is_not_compared_without_leader_epochs(home: Pat
     whole = path.read_bytes()
     path.write_bytes(harm)
     for command in ("lake", "audit"):
-        done = shell(command, home, "t3", table)
-        assert done.code == 1
+        done = expect(shell(command, home, "t3", table), 1)
         assert "not known whether the log has the last row of the table" in done.text + done.err
         assert str(path) in done.text + done.err
     path.write_bytes(whole)

@@ -271,8 +271,7 @@ def test_an_archive_of_a_running_cluster(broker: pylogseg.Broker, tmp_path: Path
     copy, place = tmp_path / "copy", tmp_path / "archive"
     words = ("archive", url_of(broker), place, "--copy", copy)
     for seed in range(2):
-        done = run(*words)
-        assert done.code == 0, done.err
+        expect(run(*words), 0)
         produce(broker, "orders", 10, seed)
     cut = elect(broker, tmp_path / "broker" / "orders-0", 40)
     produce(broker, "orders", 40, 3)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as run
 
 import pylogseg
@@ -60,8 +61,7 @@ def test_bytes_are_those_of_the_leader(
         assert row.segments == len([*(tmp_path / "copy" / row.name).glob("*.log")])
         if size == 4 << 20 and topic not in ("legacy", "cmp-short", "cmp-txn"):  # empty segments of a cleaner
             assert files_of(tmp_path / "copy" / row.name).items() <= files_of(DATA / row.name).items()
-    done = run("verify", tmp_path / "copy", "--json")
-    assert done.code == 0, done.text
+    done = expect(run("verify", tmp_path / "copy", "--json"), 0)
     kinds = {row["kind"] for row in done.rows if row["type"] == "finding"}
     assert kinds <= {"meta-properties"}, "a cluster has none"
     difference = offline.diff(tmp_path / "copy", DATA, topic=topic)

@@ -88,9 +88,7 @@ def test_a_file_of_java(
     file.write_text(text + f"bootstrap.servers={server.bootstrap_servers}\n", encoding="utf-8")
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     monkeypatch.setenv("PYLOGSEG_CLUSTER", str(file))
-    done = run("cat", "kafka:///txn-a", "--limit", "1")
-    assert done.code == 0, done.err
-    assert '"c0"' in done.text
+    expect(run("cat", "kafka:///txn-a", "--limit", "1"), 0, out='"c0"')
     monkeypatch.delenv("KAFKA_PASSWORD")
     expect(run("--cluster", file, "ls", "kafka:///txn-a"), 2, "the environment has no KAFKA_PASSWORD")
 

@@ -114,8 +114,7 @@ def test_files_of_a_cluster(cluster: str) -> None:
 @pytest.mark.parametrize("words", ["ls", "stats", "verify", "dump", "latest", "cat --tail 2", "grep -e c0"])
 def test_commands(cluster: str, words: str) -> None:
     name, *options = words.split()
-    done = run(name, f"{cluster}/txn-a", *options)
-    assert done.code == 0, done.err
+    expect(run(name, f"{cluster}/txn-a", *options), 0)
 
 
 def test_commands_that_compare(cluster: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.produced import CODECS, MadeLog, play
+from helpers.shell import expect
 from helpers.shell import pylogseg as run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -511,8 +512,7 @@ def test_the_command(broker: pylogseg.Broker, tmp_path: Path) -> None:
     assert (done.rows[0]["logStart"], done.rows[0]["burned"], done.rows[0]["aborted"]) == (8, 7, 3)
     again = run("restore", source, "--to", url_of(broker))
     assert "all of it is there already, the same" in again.text
-    mapped = run("restore", source, "--to", url_of(broker), "--offsets", "new", "--map", tmp_path / "map.csv")
-    assert mapped.code == 0, mapped.text
+    expect(run("restore", source, "--to", url_of(broker), "--offsets", "new", "--map", tmp_path / "map.csv"), 0)
     assert (tmp_path / "map.csv").read_text().startswith("topic,partition,first,next,target\nt,0,8,10,")
 
 
@@ -531,6 +531,5 @@ def test_the_command(broker: pylogseg.Broker, tmp_path: Path) -> None:
 def test_wrong_usage(broker: pylogseg.Broker, tmp_path: Path, words: str, reason: str) -> None:
     source = mixed_log().write(tmp_path)
     names = {"SRC": source, "DST": tmp_path, "URL": url_of(broker), "URL/t": url_of(broker, "/t")}
-    done = run("restore", *(names.get(word, word) for word in words.split()))
-    assert done.code == 2
+    done = expect(run("restore", *(names.get(word, word) for word in words.split())), 2)
     assert reason in done.text + done.err

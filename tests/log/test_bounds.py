@@ -20,7 +20,7 @@ import pytest
 import zstandard
 from helpers.depth import IS_DEEP, some_of
 from helpers.handmade import batch, partition, varint
-from helpers.shell import command, environment, pylogseg
+from helpers.shell import command, environment, expect, pylogseg
 
 import pylogseg as package
 from pylogseg import offline
@@ -333,8 +333,7 @@ def test_the_shell_reads_what_is_over_the_limit_if_told(
     elif name == "export":
         options.append(str(tmp_path / "out"))
     path = over_the_limit / f"{0:020}.log" if name == "dump" else over_the_limit
-    refused = pylogseg(name, *options, path)
-    assert refused.code == (2 if name in ("grep", "diff") else 1)
+    refused = expect(pylogseg(name, *options, path), 2 if name in ("grep", "diff") else 1)
     said = refused.err + refused.out[-1000:].decode()
     assert "more than 67108864 bytes, the limit for one batch" in said
     assert "raise --max-decompressed-bytes to read it" in said
@@ -471,8 +470,7 @@ def test_a_command_without_memory_says_so_in_a_line(tmp_path: Path) -> None:
 def test_a_file_of_keys_from_an_editor_of_windows(tmp_path: Path) -> None:
     path = partition(tmp_path, batch(record(0, b"k", b"v") + record(1, b"x", b"v"), 2, codec=0))
     (tmp_path / "keys").write_bytes(b"\xef\xbb\xbfk\r\nx\r\n")
-    done = pylogseg("redact", tmp_path, "--key-file", tmp_path / "keys", "--json")
-    assert done.code == 0, done.err
+    expect(pylogseg("redact", tmp_path, "--key-file", tmp_path / "keys", "--json"), 0)
     assert list(package.read(path)) == []
 
 
@@ -556,8 +554,7 @@ def test_what_a_rewriting_may_hold_is_bounded_and_can_be_raised(tmp_path: Path, 
     assert (refused.code, log.read_bytes()) == (1, before)
     assert "more than 67108864 bytes" in refused.text
     assert "--max-decompressed-bytes" in refused.text
-    done = pylogseg(name, path, *REWRITES[name], "--max-decompressed-bytes", "200M")
-    assert done.code == 0, done.text
+    expect(pylogseg(name, path, *REWRITES[name], "--max-decompressed-bytes", "200M"), 0)
     offsets = [found.offset for found in package.read(path, max_decompressed_bytes=200 << 20)]
     assert offsets == {"compact": [1], "redact": []}.get(name, [0, 1])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers import shell
+from helpers.shell import expect
 from replay import replay
 
 import pylogseg
@@ -61,8 +62,7 @@ def test_compaction(tmp_path: Path, codec: str) -> None:
     """One byte decides, where a Kafka 4.4.0 says 213 in its refusal; the log stays as it was."""
     folder = write(tmp_path / "orders-0", codec)
     before = {path.name: path.read_bytes() for path in folder.glob("*.log")}
-    done = run("compact", folder, 212)
-    assert done.code == 1
+    done = expect(run("compact", folder, 212), 1)
     said = done.text + done.err
     assert "record 0 of the batch at position 0, offsets 0 to 2, has 213 bytes" in said
     assert "max.decompressed.message.bytes is 212" in said
@@ -82,8 +82,7 @@ def test_without_compression(tmp_path: Path) -> None:
 def test_recode(tmp_path: Path, before: str, after: str) -> None:
     """Neither is such a record taken out of a batch, nor put into one that a broker could not clean."""
     folder = write(tmp_path / "orders-0", before)
-    refused = run("recode", folder, 212, "--compression", after)
-    assert refused.code == 1
+    refused = expect(run("recode", folder, 212, "--compression", after), 1)
     assert "has 213 bytes" in refused.text + refused.err
     assert run("recode", folder, 213, "--compression", after).code == 0
 

@@ -171,8 +171,7 @@ def test_open_transactions_are_named_or_ended(tmp_path: Path) -> None:
             producer.append([(0, None, b"open")])
         log.append([(1, None, b"behind")])
     target.mkdir()
-    done = pylogseg("restore", source, target, "--forget-producers")
-    assert done.code == 0
+    done = expect(pylogseg("restore", source, target, "--forget-producers"), 0)
     for offset in (0, 1):
         command = f"abort --topic orders --partition 3 --start-offset {offset}"
         assert f"which no coordinator will end, and consumers with read_committed stop at offset {offset}:" in done.text

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.damaged_logs import change_byte
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,8 +105,7 @@ def test_two_directories(examples, tmp_path):
     shutil.rmtree(other / "txn-a-1")
     log = other / "codec-zstd-0" / f"{0:020}.log"
     log.write_bytes(log.read_bytes()[: pylogseg.scan(log.read_bytes()).batches.position[-1]])
-    done = shell("diff", examples, other, "--json")
-    assert done.code == 1
+    done = expect(shell("diff", examples, other, "--json"), 1)
     rows = {row.get("partition"): row for row in done.rows}
     assert [name for name, row in rows.items() if name and not row["same"]] == ["codec-zstd-0", "txn-a-1"]
     assert rows["txn-a-1"]["b"] is None
@@ -152,8 +152,7 @@ def test_damage_is_no_difference(examples, tmp_path):
     done = shell("diff", examples / "txn-a-0", other)
     assert (done.code, done.out) == (2, b"")
     assert str(log) in done.err
-    skipped = shell("diff", examples / "txn-a-0", other, "--on-corrupt", "skip", "--json")
-    assert skipped.code == 2
+    skipped = expect(shell("diff", examples / "txn-a-0", other, "--on-corrupt", "skip", "--json"), 2)
     assert json.loads(skipped.out.splitlines()[0])["missing"] > 0
     assert "damage" in skipped.err
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers.depth import diagonals, some_of
-from helpers.shell import Done, pylogseg
+from helpers.shell import Done, expect, pylogseg
 
 from pylogseg.disk.listing import open_dir
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
@@ -250,8 +250,7 @@ def test_damage_is_not_carried_along_in_silence(damage: str, backup: Path, tmp_p
     disk = Path(shutil.copytree(backup, tmp_path / "disk"))
     assert (disk / ".kafka_cleanshutdown").exists()
     DAMAGES[damage][0](disk)
-    found = pylogseg("verify", disk, "-q")
-    assert found.code == 1
+    found = expect(pylogseg("verify", disk, "-q"), 1)
     is_end = damage.endswith("end")
     assert "remedy: none" not in found.text
     assert ("remove .kafka_cleanshutdown" in found.text) is is_end

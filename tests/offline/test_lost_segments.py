@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 from helpers.trees import contents
 
 COMMANDS: dict[str, tuple[object, ...]] = {
@@ -69,6 +69,4 @@ def test_recover_names_a_sealed_segment_that_is_lost(disk: Path, full: tuple[str
             position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
             ends.append(position)
         os.truncate(segment, ends[len(ends) // 2])
-    done = pylogseg("recover", disk, LOG, "--no-keep", *full)
-    assert done.code == 1, done.text
-    assert "offset" in done.err
+    expect(pylogseg("recover", disk, LOG, "--no-keep", *full), 1, "offset")

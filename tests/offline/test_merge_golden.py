@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 from pylogseg import offline
@@ -31,8 +32,7 @@ def test_logs_come_byte_for_byte(golden: Path, tmp_path: Path, name: str) -> Non
         assert log_of(out / each.name) == log_of(source), each.name
         metadata = "partition.metadata"
         assert (out / each.name / metadata).read_bytes() == (source / metadata).read_bytes()
-    done = shell("verify", out)
-    assert done.code == 0, done.text
+    expect(shell("verify", out), 0)
 
 
 def test_a_result_that_was_cut_off_is_made_again(golden: Path, tmp_path: Path) -> None:

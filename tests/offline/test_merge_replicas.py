@@ -45,8 +45,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_an_undamaged_leader_comes_file_by_file(tmp_path: Path) -> None:
     cluster = written(tmp_path, lag=True)
     sources = stop(cluster)
-    done = shell("merge", *sources, "--into", tmp_path / "out")
-    assert done.code == 0, done.text
+    done = expect(shell("merge", *sources, "--into", tmp_path / "out"), 0)
     ours, theirs = files(tmp_path / "out" / NAME), files(sources[0] / NAME)
     assert ours.keys() == theirs.keys()
     # The brokers' indexes are denser here than by Kafka's defaults.
@@ -65,8 +64,7 @@ def test_a_dry_run_says_what_comes_from_where(tmp_path: Path) -> None:
         path = source / NAME / f"{batch.segment:020d}.log"
         change_byte(path, batch.position + 40)
     before = {source: files(source / NAME) for source in sources}
-    done = shell("merge", *sources, "--into", tmp_path / "out", "-n", "--json")
-    assert done.code == 0, done.text
+    done = expect(shell("merge", *sources, "--into", tmp_path / "out", "-n", "--json"), 0)
     hit = batches[6]
     ends = [0, hit.first, hit.end, cluster.brokers[0].log.log_end_offset]
     pieces = rows(done, "piece")
@@ -122,8 +120,7 @@ def test_sides_of_many_partitions_are_chosen_at_once(tmp_path: Path, monkeypatch
     whole = b"".join(path.read_bytes() for path in sorted((sources[0] / "u-0").glob("*.log")))
     for number, names in enumerate(("*", "t", "t,u", "t-0,t-7")):
         out = tmp_path / f"out{number}"
-        done = shell("merge", *sources, "t", "u-0", "--into", out, "--take", f"{names}={sources[1]}")
-        assert done.code == 0, done.text
+        done = expect(shell("merge", *sources, "t", "u-0", "--into", out, "--take", f"{names}={sources[1]}"), 0)
         for name in ("t-0", "t-7"):
             ours, theirs = files(out / name), files(sources[1] / name)
             assert all(ours[each] == theirs[each] for each in ours if each.endswith(".log"))
@@ -134,8 +131,7 @@ def test_sides_of_many_partitions_are_chosen_at_once(tmp_path: Path, monkeypatch
     # A word that is a folder here too is a name if the folders before it have one.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t-7").mkdir()
-    done = shell("merge", "b1", "b2", "b3", "t-7", "--into", "some", "--take", "t=b1")
-    assert done.code == 0, done.text
+    done = expect(shell("merge", "b1", "b2", "b3", "t-7", "--into", "some", "--take", "t=b1"), 0)
     assert done.err == "pylogseg: t-7 is read as a name; for the path write ./t-7\n"
     assert sorted(path.name for path in (tmp_path / "some").iterdir() if path.is_dir()) == ["t-7"]
 

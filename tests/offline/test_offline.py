@@ -174,8 +174,7 @@ def test_names_and_numbers(golden: Path) -> None:
     log_dir = golden / "broker-4.3" / "metadata" / "data1"
 
     def chosen(*arguments: object) -> list[str]:
-        done = pylogseg("retain", log_dir, "--dry-run", "--json", "--ms", "1", "--force", *arguments)
-        assert done.code == 0, done.err
+        done = expect(pylogseg("retain", log_dir, "--dry-run", "--json", "--ms", "1", "--force", *arguments), 0)
         return [row["partition"] for row in rows(done, "partition") if row["state"] != "skipped"]
 
     assert chosen("meta-2") == ["meta-2-1", "meta-2-2", "meta-2-3"]
@@ -228,8 +227,7 @@ def test_compact_as_the_broker(golden: Path, tmp_path: Path, before: str, after:
     metadata = golden / "broker-4.3" / "compact-2-before" / "data0"  # data1 has none, nor have folders 4 and 5
     compared = 0
     for log_dir in sorted(folder.glob("data?")):
-        done = pylogseg("compact", log_dir, "--now", NOW, "--json", "--cluster-metadata", metadata)
-        assert done.code == 0, done.err
+        expect(pylogseg("compact", log_dir, "--now", NOW, "--json", "--cluster-metadata", metadata), 0)
         for partition in sorted((expected / log_dir.name).glob("cmp-*")):
             want = {path.name: path for path in sorted(partition.glob("*.log"))}
             got = {path.name: path for path in sorted((log_dir / partition.name).glob("*.log"))}
@@ -302,8 +300,7 @@ def test_into_leaves_the_input_alone(golden: Path, tmp_path: Path, name: str, co
     verb, *options = [*command, "--cluster-metadata", str(golden / "broker-4.3" / name / "data0")]
     for log_dir in some(sorted(copied(golden, name, tmp_path).glob("data?"))):
         before, into = tree(log_dir), tmp_path / f"into-{log_dir.name}"
-        done = pylogseg(verb, log_dir, *options, "--json", "--now", NOW, "--into", into)
-        assert done.code == 0, done.err
+        done = expect(pylogseg(verb, log_dir, *options, "--json", "--now", NOW, "--into", into), 0)
         assert tree(log_dir) == before
         assert sorted(os.listdir(tmp_path)) == sorted(
             [name, *(f"into-data{i}" for i in range(2) if into.name >= f"into-data{i}")]
@@ -460,8 +457,7 @@ def test_the_marker_if_a_partition_failed_half_way(
         raise StorageError(self.active.path, "sync", "Input/output error", errno.EIO)
 
     monkeypatch.setattr(Log, "truncate_to", failing)
-    done = pylogseg("truncate", log_dir, name, "--to", "3")
-    assert done.code == 2
+    done = expect(pylogseg("truncate", log_dir, name, "--to", "3"), 2)
     assert not (log_dir / ".kafka_cleanshutdown").exists()
     assert "this command removed the clean shutdown marker, since a partition failed half way" in done.text
 
@@ -584,8 +580,7 @@ def test_retain_does_not_guess(golden: Path, tmp_path: Path) -> None:
     assert (done.code, tree(log_dir)) == (2, before)
     assert "the settings of topic txn-" in done.err
     assert "data0/__cluster_metadata-0 is of the same cluster (1 more topic likewise): nothing is deleted" in done.err
-    done = pylogseg("retain", log_dir, "--ms", "0", "--dry-run", "--json")
-    assert done.code == 1
+    done = expect(pylogseg("retain", log_dir, "--ms", "0", "--dry-run", "--json"), 1)
     states = {row["partition"]: (row["state"], row["notDone"]) for row in rows(done, "partition")}
     compacted = ("__consumer_offsets", "__transaction_state")
     assert {n for n, state in states.items() if state == ("skipped", False)} == {

@@ -22,21 +22,11 @@ from pylogseg.offline.result import PartitionResult, Result
 
 Row = dict[str, Any]
 SCENARIOS = [
-    "clean-compressed",
-    "clean-grouping",
-    "clean-keeps-the-last-batch-of-a-producer",
-    "clean-legacy",
-    "clean-overwritten-keys",
-    "clean-then-delete",
-    "clean-tombstones",
-    "clean-transactions",
-    "clean-with-a-small-offset-map",
-    "retention-by-modification-time",
-    "retention-by-size",
-    "retention-by-time",
-    "delete-records",
-    "leader-epochs",
-]
+    "clean-compressed", "clean-grouping", "clean-keeps-the-last-batch-of-a-producer", "clean-legacy",
+    "clean-overwritten-keys", "clean-then-delete", "clean-tombstones", "clean-transactions",
+    "clean-with-a-small-offset-map", "retention-by-modification-time", "retention-by-size", "retention-by-time",
+    "delete-records", "leader-epochs",
+]  # fmt: skip
 KEY = ("t", 0)
 
 

@@ -185,8 +185,7 @@ def test_shell(jbod: Path) -> None:
     assert planned.code == 0
     assert "dry run: nothing was changed" in planned.text
     assert "no segment was read" in planned.text
-    done = pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a", "del-records-0", "--json")
-    assert done.code == 0, done.err
+    done = expect(pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a", "del-records-0", "--json"), 0)
     assert [(row["partition"], row["state"]) for row in done.rows[:-1]] == [
         ("del-records-0", "done"),
         ("txn-a-0", "done"),

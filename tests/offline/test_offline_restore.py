@@ -39,8 +39,7 @@ def records(path: Path, *names: str, isolation_level: Any = "read_uncommitted") 
 
 
 def exported(examples: Path, out: Path, *arguments: object) -> Path:
-    done = pylogseg("export", examples, *arguments, "--out", out)
-    assert done.code == 0, done.err
+    expect(pylogseg("export", examples, *arguments, "--out", out), 0)
     return out
 
 
@@ -126,8 +125,7 @@ def test_of_committed_records_only(examples: Path, tmp_path: Path) -> None:
         out = exported(examples, tmp_path / options[0], "txn-a", "--isolation-level", "read_committed", *options[1:])
         target = tmp_path / f"target{number}"
         target.mkdir()
-        done = pylogseg("restore", out, target)
-        assert done.code == 0, done.err
+        expect(pylogseg("restore", out, target), 0)
         assert records(target) == records(examples, "txn-a", isolation_level="read_committed")
     assert records(target) == records(examples, "txn-a", isolation_level="read_committed")
     assert records(target) != records(examples, "txn-a")
@@ -328,8 +326,7 @@ def test_logs_are_compared_batch_by_batch(backup: Path, tmp_path: Path, target: 
     assert pylogseg("restore", backup, target, "codec-gzip").code == 0
     other = Path(shutil.copytree(backup, tmp_path / "other"))
     # Other values at the same offsets and times.
-    blank = pylogseg("redact", other, "codec-gzip", "--match", ".", "--blank", "value", "--with", "masked")
-    assert blank.code == 0, blank.err
+    expect(pylogseg("redact", other, "codec-gzip", "--match", ".", "--blank", "value", "--with", "masked"), 0)
     refused = pylogseg("restore", other, target, "codec-gzip")
     assert (refused.code, "already exists with other records" in refused.err) == (2, True)
     for _ in range(2):

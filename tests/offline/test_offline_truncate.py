@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import scenarios
 from helpers.offline_world import CONFIG, DIR, NOW, Contents, check_cut_short, contents, files, run, world
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -152,8 +153,7 @@ def on_disk(folder: Path) -> dict[str, bytes]:
 def test_in_the_shell(examples: Path, tmp_path: Path) -> None:
     data = Path(shutil.copytree(examples, tmp_path / "data"))
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    dry = shell("truncate", data / "txn-a-0", "--to", 100, "--dry-run", "--json")
-    assert dry.code == 0
+    dry = expect(shell("truncate", data / "txn-a-0", "--to", 100, "--dry-run", "--json"), 0)
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
     real = shell("truncate", data / "txn-a-0", "--to", 100, "--json")
     rows = [{**done.rows[-2], "changes": None} for done in (dry, real)]

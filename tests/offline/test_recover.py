@@ -321,8 +321,7 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
     (folder / ".kafka_cleanshutdown").unlink()
     points = b"0\n2\ndamaged 1 100\nzebra 0 90\n"
     (folder / "recovery-point-offset-checkpoint").write_bytes(points)
-    done = pylogseg("recover", folder, "--json", "--jobs", "2", *INTERVAL)
-    assert done.code == 1
+    done = expect(pylogseg("recover", folder, "--json", "--jobs", "2", *INTERVAL), 1)
     states = {row["partition"]: row["state"] for row in rows(done, "partition")}
     assert states.pop("whose-0") == "failed"
     assert states == {"another-0": "done", "damaged-1": "failed", "named-0": "failed", "zebra-0": "unchanged"}
@@ -570,8 +569,7 @@ def test_what_a_broker_would_not_reach_stays_until_the_segment_is_read(cut: Path
     assert contents(cut / "codec-none-1") == before
     assert pylogseg("verify", cut).code == 1  # the checkpoints still say what there was
 
-    done = pylogseg("recover", cut, "--json", "--full", *INTERVAL)
-    assert done.code == 1
+    done = expect(pylogseg("recover", cut, "--json", "--full", *INTERVAL), 1)
     (lost,) = [row for row in rows(done, "action") if row["level"] == "damage"]
     assert (lost["kind"], lost["firstOffset"]) == ("cut", 500)
     assert pylogseg("verify", cut, "codec-none-1").code == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.brokers import NAME, Batch, Broker, Cluster
 from helpers.damaged_logs import change_byte
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 from pylogseg import offline
@@ -69,8 +70,7 @@ def test_what_is_damaged_comes_from_the_other(tmp_path: Path, place: str, option
     }
     for batch in hit.get(place, before[9:10]):
         flip(mine, batch, {"offset": 5, "length": 8}.get(place, 30))
-    done = shell("repair", mine.folder, "--from", other.folder, "--no-keep", *options)
-    assert done.code == 0, done.text
+    done = expect(shell("repair", mine.folder, "--from", other.folder, "--no-keep", *options), 0)
     assert logs(mine) == whole
     assert f"come from {other.folder}" in done.text
     assert shell("repair", mine.folder, "--no-keep", "--from", other.folder).text.count("gap:") == 0

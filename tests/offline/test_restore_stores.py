@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from helpers.depth import IS_DEEP
 from helpers.dying_stores import Dies, dying, memory
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 from pylogseg.disk.folders import RESTORING
@@ -62,8 +62,7 @@ def test_what_a_store_gets_is_what_a_folder_gets(kind: str, examples: Path, tmp_
     for isolation in ("read_committed", "read_uncommitted"):
         wanted = list(package.read(tmp_path / "near", isolation_level=isolation))
         assert list(package.read(URL, isolation_level=isolation)) == wanted
-    done = pylogseg("verify", URL)
-    assert done.code == 0, done.text
+    expect(pylogseg("verify", URL), 0)
 
 
 def test_what_is_there(examples: Path, memory: Any) -> None:
@@ -174,8 +173,7 @@ def test_one_restore_at_a_time(examples: Path) -> None:
 
 
 def test_the_command(examples: Path) -> None:
-    done = pylogseg("restore", examples, URL, "codec-zstd", "--json")
-    assert done.code == 0, done.err
+    expect(pylogseg("restore", examples, URL, "codec-zstd", "--json"), 0)
     refused = pylogseg("restore", examples, URL, "codec-zstd")
     assert (refused.code, "already exists; overwrite (--overwrite) replaces it" in refused.err) == (2, True)
     assert pylogseg("restore", examples, URL, "codec-zstd", "--overwrite").code == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.damaged_logs import change_byte
 from helpers.depth import some_of
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -151,8 +152,7 @@ def test_repair_takes_from_a_replica_what_a_load_leaves(state: tuple[Path, list[
     harmed = tmp_path / "harmed"
     shutil.copytree(tmp_path / "loaded" / PART, harmed / PART)
     change_byte(max(harmed.rglob("*.log")))
-    done = shell("repair", harmed, "--from", disk)
-    assert done.code == 0, done.text
+    expect(shell("repair", harmed, "--from", disk), 0)
     assert [record.offset for record in pylogseg.read(harmed)] == expected
 
 

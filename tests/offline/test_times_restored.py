@@ -114,8 +114,7 @@ def test_what_rewrites_a_log_keeps_all_times(log, words):
     """A negative time that is not -1 could not be written again."""
     before = records(log)
     command, *arguments = words.split()
-    done = shell(command, *(log if each == "{}" else each for each in arguments))
-    assert done.code == 0, done.err
+    expect(shell(command, *(log if each == "{}" else each for each in arguments)), 0)
     gone = {b"k3"} if command == "redact" else set()
     kept = [(*record[:2], *record[2:]) for record in before if record[3] not in gone]
     assert [record for record in records(log) if record[3] not in gone] == kept

@@ -20,7 +20,7 @@ import pytest
 from helpers.checks import some
 from helpers.depth import some_of
 from helpers.golden_brokers import BROKERS
-from helpers.shell import environment, run
+from helpers.shell import environment, expect, run
 
 import pylogseg
 from pylogseg import encode
@@ -130,8 +130,7 @@ def test_in_the_shell(examples, tmp_path, monkeypatch, words):
     query = tmp_path / "q.sql"
     query.write_text("select topic, count(*), sum(octet_length(value)) from records group by 1 order by 1")
     text = words.replace("sql {} records -f {}", f"sql {{}} --file {query} --output json").format(examples)
-    expected = run(text)
-    assert expected.code == 0
+    expected = expect(run(text), 0)
     opened = []
     whole = MappedReader.__init__
     monkeypatch.setattr(MappedReader, "__init__", lambda self, path: (opened.append(path), whole(self, path))[1])

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from helpers.depth import diagonals
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -272,8 +273,7 @@ def test_a_command_reads_what_is_elsewhere(log: Path, made: Path, tmp_path: Path
 def test_a_judgement_of_what_is_there_has_a_notice_alone(
     request: pytest.FixtureRequest, log: Path, words: list[str]
 ) -> None:
-    done = shell(*words, log, *(["--json"] if words == ["verify"] else []))
-    assert done.code == 0
+    done = expect(shell(*words, log, *(["--json"] if words == ["verify"] else [])), 0)
     loses = HARMS[request.node.callspec.params["log"]].loses
     if words == ["verify"]:
         kinds = [row["kind"] for row in done.rows if row["type"] == "finding"]

@@ -130,8 +130,7 @@ def test_a_word_after_the_path_is_a_name(
     monkeypatch.chdir(examples)  # where each of these is a folder, or matches some
     for word, wanted in expected.items():
         for here in (".", "./", f"{examples}"):
-            done = run(command, here, word, out=tmp_path / "out")
-            assert done.code == wanted.code
+            done = expect(run(command, here, word, out=tmp_path / "out"), wanted.code)
             assert done.out.replace(b'"./', b'"').count(b"\n") == wanted.out.count(b"\n")
 
 

@@ -78,8 +78,7 @@ def test_one_that_is_locked_refuses_all(command: str, disks: Path) -> None:
 def test_one_that_fails_does_not_stop_the_others(command: str, disks: Path) -> None:
     (disks / "data-0" / "recovery-point-offset-checkpoint").unlink()
     (disks / "data-0" / "recovery-point-offset-checkpoint").mkdir()  # nothing can be renamed to that name
-    done = pylogseg(command, disks, *COMMANDS[command])
-    assert done.code == 2
+    done = expect(pylogseg(command, disks, *COMMANDS[command]), 2)
     assert "data-0" in done.text + done.err
     assert "cmp-txn-0" in done.text
     assert (disks / "data-1" / ".kafka_cleanshutdown").exists()

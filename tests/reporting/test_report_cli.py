@@ -43,10 +43,7 @@ def test_nothing_to_do(log_dir: Path) -> None:
 
 def test_page_and_tables(log_dir: Path, tmp_path: Path) -> None:
     page, folder = tmp_path / "report.html", tmp_path / "tables"
-    done = pylogseg("report", log_dir, "-o", page, "--csv", folder)
-    assert done.code == 0, done.err
-    assert str(page) in done.text
-    assert "No damage" in done.text
+    expect(pylogseg("report", log_dir, "-o", page, "--csv", folder), 0, out=[str(page), "No damage"])
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>") or text.lower().startswith("<!doctype html>")
     (found,) = pylogseg("report", log_dir, "--json").rows

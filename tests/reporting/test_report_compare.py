@@ -87,8 +87,7 @@ def test_what_changed(log_dir: Path, tmp_path: Path) -> None:
     earlier = written(log_dir, tmp_path / "before.json", "--full")
     before = json.loads(earlier.read_text())
     change(log_dir)
-    done = pylogseg("report", log_dir, "--json", "--full", "--now", NOW, "--compare", earlier)
-    assert done.code == 1
+    done = expect(pylogseg("report", log_dir, "--json", "--full", "--now", NOW, "--compare", earlier), 1)
     (now,) = done.rows
     since = now["since"]
     assert (since["madeMs"], since["spanMs"], since["source"]) == (THEN, 2 * DAY_MS, str(earlier))
@@ -113,8 +112,7 @@ def test_what_changed(log_dir: Path, tmp_path: Path) -> None:
     assert ("new", "damage", "harmed") in kinds
     news, olds = ({(row["path"], row["position"]) for row in report["findings"]} for report in (now, before))
     assert sum(row["what"] == "new" for row in since["findings"]) == len(news - olds)
-    said = pylogseg("report", log_dir, "--full", "--now", NOW, "--compare", earlier)
-    assert said.code == 1
+    said = expect(pylogseg("report", log_dir, "--full", "--now", NOW, "--compare", earlier), 1)
     for words in ("2.0 days", "gone: gone-0", "cut: is-cut-0", "moved: moves-0", "(25 records a day)", "new: damage"):
         assert words in said.text, said.text
 
@@ -195,8 +193,7 @@ def test_what_is_refused(
     earlier = tmp_path / "before.json"
     earlier.write_text(json.dumps(harm(json.loads(earlier_facts))))
     page = tmp_path / "report.html"
-    done = pylogseg("report", untouched, "-o", page, "--now", NOW, "--compare", earlier)
-    assert done.code == 2
+    done = expect(pylogseg("report", untouched, "-o", page, "--now", NOW, "--compare", earlier), 2)
     assert word in done.err, done.err
     assert "Traceback" not in done.err
     assert not page.exists()

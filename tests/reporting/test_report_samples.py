@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.shell import pylogseg
+from helpers.shell import expect, pylogseg
 
 import pylogseg as package
 from pylogseg.reporting.options import ReportOptions
@@ -141,6 +141,5 @@ def test_what_has_no_use_is_refused(tmp_path: Path) -> None:
         log.append([(1, b"k", b"v")])
     both = ["--sample", 1, "--registry", "x", "--value-as", "text"]
     for words in (["--registry", "x"], ["--value-as", "text"], both):
-        done = pylogseg("report", tmp_path, "--json", *words)
-        assert done.code == 2
+        done = expect(pylogseg("report", tmp_path, "--json", *words), 2)
         assert "--sample" in done.err or "no effect" in done.err

@@ -93,15 +93,13 @@ def test_a_log_that_ends_below_the_snapshot(folder: Path, how: str) -> None:
 @pytest.mark.parametrize("what", ["topics", "partitions", "configs"])
 def test_commands_say_it(folder: Path, how: str, what: str) -> None:
     disk = folder.parents[1]
-    whole = pylogseg("cluster", disk, what)
-    assert whole.code == 0
+    whole = expect(pylogseg("cluster", disk, what), 0)
     harm(folder, how, slice(-1, None))
     done = pylogseg("cluster", disk, what)
     assert (done.out, done.code) == (whole.out, 1)
     assert "596-0000000004.checkpoint: at position " in done.err
     harm(folder, how, slice(None))
-    done = pylogseg("cluster", disk, what)
-    expect(done, 1, "596-0000000004.checkpoint: at position ")
+    done = expect(pylogseg("cluster", disk, what), 1, "596-0000000004.checkpoint: at position ")
     assert done.out == b""
 
 

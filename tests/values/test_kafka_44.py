@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -82,8 +83,7 @@ def test_transactions_and_features_are_those_of_the_broker(state: pylogseg.Clust
 
 
 def test_nothing_is_damaged(broker: Path) -> None:
-    done = shell("verify", broker / "data0", broker / "data1")
-    assert done.code == 0, done.text
+    expect(shell("verify", broker / "data0", broker / "data1"), 0)
 
 
 def test_new_settings_are_known() -> None:

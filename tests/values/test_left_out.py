@@ -63,8 +63,7 @@ def test_values_of_a_newer_version(tmp_path: Path) -> None:
 )
 def test_malformed_records_are_damage(tmp_path: Path, key: bytes, value: bytes, reason: str) -> None:
     path = write_log(tmp_path / "__consumer_offsets-0", [commit(0), (key, value)])
-    done = shell("groups", tmp_path)
-    expect(done, 1, f"{path}: {reason} (1, the first at offset 1)")
+    done = expect(shell("groups", tmp_path), 1, f"{path}: {reason} (1, the first at offset 1)")
     assert done.text.splitlines()[1].split()[0] == "g"
 
 
@@ -101,8 +100,7 @@ def test_a_metadata_log_behind_its_snapshots_is_found(golden: Path, tmp_path: Pa
     for path in folder.iterdir():
         if path.suffix == ".checkpoint" or path.name.startswith("00000000000000000000."):
             path.unlink()
-    done = shell("verify", folder, "--json")
-    assert done.code == 1
+    done = expect(shell("verify", folder, "--json"), 1)
     assert '"kind":"metadata-start"' in done.text.replace(" ", "")
 
 

@@ -55,8 +55,7 @@ def test_what_cannot_be_decoded_stays(tmp_path: Path) -> None:
     assert value is not None
     records = [(key, value), (key, b"\0\x09" + value[2:]), (b"\0\x63x", value), (key, value[:5]), (key, None)]
     path = write_log(tmp_path / "__consumer_offsets-0", records)
-    done = pylogseg("cat", path, "--internal")
-    expect(done, 1, "3 payloads could not be decoded")
+    done = expect(pylogseg("cat", path, "--internal"), 1, "3 payloads could not be decoded")
     rows = done.rows
     assert [isinstance(row["value"], dict) for row in rows] == [True, False, False, False, False]
     assert rows[1]["key"]["data"] == {"group": "g", "topic": "t", "partition": 1}
