@@ -12,6 +12,7 @@ from helpers.depth import draws
 from helpers.descriptions import described
 from helpers.offline_logs import SETTINGS, log_dir, opened, records, reopened
 from helpers.offline_world import files
+from helpers.trees import contents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,6 +127,18 @@ def test_a_small_file_that_no_load_takes_is_found_before_the_first_cut(tmp_path)
         assert (result.state, result.report.actions) == ("failed", [])
         assert "partition.metadata" in result.reason
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("state", [None, b""])
+def test_a_repair_that_fails_leaves_leader_epochs_as_they_were(golden, tmp_path, state):
+    """Absent and empty are two things."""
+    folder = shutil.copytree(golden / "broker-4.3/codecs/data1/codec-zstd-0", tmp_path / "d" / "codec-zstd-0")
+    (folder / "leader-epoch-checkpoint").unlink()
+    if state is not None:
+        (folder / "leader-epoch-checkpoint").write_bytes(state)
+    before = contents(folder)
+    (result,) = offline.repair(tmp_path / "d", max_decompressed_bytes=10, keep=None)
+    assert (result.state, contents(folder)) == ("failed", before)
 
 
 def test_one_odd_partition_does_not_stop_the_others(tmp_path):

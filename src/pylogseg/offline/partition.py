@@ -65,6 +65,8 @@ class OfflinePartition:
         self._scheduler = CollectingScheduler()
         self._opening = False
         self._before: dict[str, int] = {}
+        self._had_epochs = True
+        self._epochs_path = storage.join(folder, FileKind.LEADER_EPOCHS.value)
 
     def open(
         self,
@@ -87,6 +89,7 @@ class OfflinePartition:
             self._refuse_without_segments()
         self._opening = True
         self._before = self._live_files()
+        self._had_epochs = self.storage.exists(self._epochs_path)
         log = Log.open(
             Environment(self.storage, self.clock, self._scheduler),
             self.folder,
@@ -191,6 +194,9 @@ class OfflinePartition:
                     return True
             self.log.close_handles()
             self._remove_unfinished()
+        with contextlib.suppress(StorageError):  # the load made it: absent and empty are two things
+            if not self._had_epochs and not self.storage.stat(self._epochs_path).size:
+                self.storage.remove(self._epochs_path)
         return False
 
     def _is_as_before(self, log: Log) -> bool:
