@@ -190,8 +190,7 @@ def test_only_a_replica_that_was_not_in_sync(groups: list[Path], tmp_path: Path)
 def test_two_topics_of_one_name(home: Path, groups: list[Path], tmp_path: Path) -> None:
     """A broker that was down kept the folder of a topic that was deleted: it is never taken for the new one."""
     for number in range(4):  # whichever id is the greater one
-        stale = tmp_path / f"stale{number}"
-        shutil.copytree(groups[1], stale)
+        stale = shutil.copytree(groups[1], tmp_path / f"stale{number}")
         metadata = stale / "words-0" / "partition.metadata"
         metadata.write_text(f"version: 0\ntopic_id: {'BKZz'[number]}AAAAAAAAAAAAAAAAAAAAA")
         done = write([groups[0], stale], tmp_path / f"archive{number}")

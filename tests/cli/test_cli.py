@@ -275,8 +275,7 @@ def test_any_damage_ends_in_a_line_and_a_code(seed: int, examples: Path, tmp_pat
     """Bytes of all files of a partition changed at random: no command fails in a way that it does not explain."""
     chance = random.Random(seed)
     source = chance.choice(["codec-none-1", "codec-lz4-1", "txn-a-0", "cmp-txn-0", "legacy-0", "mixed-0"])
-    folder = tmp_path / source
-    shutil.copytree(examples / source, folder)
+    folder = shutil.copytree(examples / source, tmp_path / source)
     for path in folder.iterdir():
         data = bytearray(path.read_bytes())
         for _ in range(min(len(data), chance.randrange(4))):

@@ -290,8 +290,7 @@ def test_follow_shows_what_comes(examples: Path, tmp_path: Path) -> None:
 
 @posix
 def test_follow_ends_with_the_partition(examples: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "txn-b-0"
-    shutil.copytree(examples / "txn-b-0", folder)
+    folder = shutil.copytree(examples / "txn-b-0", tmp_path / "txn-b-0")
     started = process("grep", "committed", folder, "--follow", "--color", "always", "--csv", "--fields", "value")
     assert started.stdout is not None
     assert started.stdout.readline() == b"value\n"

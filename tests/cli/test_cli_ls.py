@@ -53,8 +53,7 @@ def test_segments(examples: Path) -> None:
 
 
 def test_a_time_index_that_lies_is_not_believed(examples: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "timestamps-0"
-    shutil.copytree(examples / "timestamps-0", folder)
+    folder = shutil.copytree(examples / "timestamps-0", tmp_path / "timestamps-0")
     honest = [segment_row(segment).largest_timestamp for segment in open_dir(folder).segments]
     for path in folder.glob("*.timeindex"):
         data = bytearray(path.read_bytes())

@@ -53,8 +53,7 @@ def dead(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def asked(path: Path, query: str, *options: object) -> list[dict[str, Any]]:
     """The rows of an answer."""
-    done = expect(pylogseg("sql", path, query, "--output", "json", *options), 0)
-    return done.rows
+    return expect(pylogseg("sql", path, query, "--output", "json", *options), 0).rows
 
 
 @pytest.mark.parametrize(
@@ -148,8 +147,7 @@ def test_queries(dead: Path, query: str, expected: object) -> None:
     ],
 )
 def test_errors(dead: Path, query: str, message: str) -> None:
-    done = expect(pylogseg("sql", dead, query), 2, message)
-    assert done.err.count("\n") == 1
+    assert expect(pylogseg("sql", dead, query), 2, message).err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ def test_both_are_read_and_reported(tmp_path: Path, command: str) -> None:
         words = [name for word in command.split() for name in (names if word == "NAME" else [word])]
         out = str(tmp_path / f"out{len(names)}-{names[-1]}")
         words = [word.replace("DIR", str(log_dir)).replace("OUT", out) for word in words]
-        done = expect(pylogseg(*words), 0)
-        return done.err
+        return expect(pylogseg(*words), 0).err
 
     both = "orders-0 is a topic, and a partition of orders: the name means both; --topic orders-0 means the topic"
     assert err_of("orders-0").count(f"pylogseg: {both}\n") == 1

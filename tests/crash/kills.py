@@ -187,8 +187,7 @@ def _check_survivor(folder: Path) -> None:
         copy.state is not None and (is_new or copy.state.leader_epoch == log.epoch), "quorum-state is ahead of the log"
     )
     must(not is_new or (folder / "kept" / LOG).is_dir(), "the log as it was is not kept")
-    again = folder.with_name("again")
-    shutil.copytree(folder, again)
+    again = shutil.copytree(folder, folder.with_name("again"))
     try:
         must(_rescue_in_place(again).exit_code == 0, "the second run fails")
         must([v.id for v in read_copies(str(again / "c1"))[0].voters or ()] == [1], "the second run has other voters")
@@ -218,8 +217,7 @@ def sweep(name: str, every: int = 1, first: int = 0) -> Iterator[str]:
         must(case.run(whole).exit_code == 0, f"{name} does not work where nobody disturbs it")
         judge = _Judge(case, world, whole)
         for k in range(first, _calls(case, world, Path(scratch, "count")), every):
-            place = Path(scratch, "killed")
-            shutil.copytree(world, place)
+            place = shutil.copytree(world, Path(scratch, "killed"))
             try:
                 where = _killed(case, place, k)
                 try:

@@ -211,8 +211,7 @@ def test_a_hole_below_the_log_is_not_restored(folder: Path, tmp_path: Path) -> N
     copied = copy_locally(tmp_path / "tier", folder)
     for path in copied[1].parent.glob(f"{copied[1].stem}.*"):
         path.unlink()
-    disk = tmp_path / "disk" / "orders-0"
-    shutil.copytree(folder, disk)
+    disk = shutil.copytree(folder, tmp_path / "disk" / "orders-0")
     (disk / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
     bases = [segment.base_offset for segment in pylogseg.open_dir(disk).partitions[0].segments]
     for base in bases[:2]:

@@ -31,8 +31,7 @@ OTHER_ID = format_uuid(b"another topic id")
 
 
 def test_no_damage(world: World) -> None:
-    done = expect(world.verify(), 0)
-    assert damage_of(done) == []
+    assert damage_of(expect(world.verify(), 0)) == []
     assert world.offsets() == list(range(world.bases[-1]))
 
 

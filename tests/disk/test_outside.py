@@ -62,7 +62,6 @@ def test_each_command_refuses(world: Path, command: str, through: str) -> None:
 def test_what_is_outside(world: Path) -> None:
     for place in ("new", "in-0/x", "archive/y", "txn-a-0"):
         check_outside(world / place)
-    alone = world / "alone" / "txn-a-0"
-    shutil.copytree(world / "in" / "txn-a-0", alone)
+    alone = shutil.copytree(world / "in" / "txn-a-0", world / "alone" / "txn-a-0")
     with pytest.raises(RequestError, match="the folder of a partition"):
         check_outside(alone / "table")

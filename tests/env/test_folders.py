@@ -115,8 +115,7 @@ def test_a_log_directory_inside_of_one_is_named(examples: Path, tmp_path: Path) 
 
 
 def test_files_of_both_are_ambiguous(examples: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "txn-a-0"
-    shutil.copytree(examples / "txn-a-0", folder)
+    folder = shutil.copytree(examples / "txn-a-0", tmp_path / "txn-a-0")
     shutil.copy(examples / "meta.properties", folder)
     before = entries(tmp_path)
     for command in ("ls", "cat", "verify", "recover", "repair"):
@@ -145,8 +144,7 @@ def test_partitions_by_themselves(examples: Path, tmp_path: Path, monkeypatch: p
     shutil.copytree(examples / "txn-a-0", tmp_path / "any name")
     (partition,) = open_dir(tmp_path / "any name").partitions
     assert len(partition.segments) > 1
-    stray = tmp_path / "logs" / f"txn-a-0.{HEX}-stray"
-    shutil.copytree(examples / "txn-a-0", stray)
+    stray = shutil.copytree(examples / "txn-a-0", tmp_path / "logs" / f"txn-a-0.{HEX}-stray")
     assert [p.state for p in open_dir(stray.parent).partitions] == ["stray"]
     emptied = tmp_path / "logs" / "txn-b-0"
     emptied.mkdir()

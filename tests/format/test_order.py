@@ -75,8 +75,7 @@ CASES: list[tuple[Callable[[Path], None], list[int]]] = [
 def test_one_rule_for_every_reader(
     examples: Path, tmp_path: Path, change: Callable[[Path], None], left: list[int]
 ) -> None:
-    folder = tmp_path / "in" / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", folder)
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "in" / "codec-none-1")
     change(folder)
     whole = package.read(folder, on_corrupt="skip")
     records = list(whole)
@@ -143,8 +142,7 @@ def raise_offset(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", [exchange, exchange_and_zero, raise_offset, *(change for change, _ in CASES)])
 def test_times_select_what_is_read_without_them(examples: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
-    folder = tmp_path / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", folder)
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     change(folder)
     everything = list(package.read(folder, on_corrupt="skip"))
     moments = sorted({record.timestamp for record in everything})
@@ -155,8 +153,7 @@ def test_times_select_what_is_read_without_them(examples: Path, tmp_path: Path, 
 
 
 def test_the_end_is_found_where_the_last_indexed_batch_is_cut_off(examples: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", folder)
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     for path in folder.glob(f"*{NAMES[1][13:20]}.*"):
         path.unlink()
     for path in folder.glob(f"*{NAMES[2][13:20]}.*"):
@@ -172,8 +169,7 @@ def test_the_end_is_found_where_the_last_indexed_batch_is_cut_off(examples: Path
 
 def test_records_below_their_segment_lie_in_no_range(examples: Path, tmp_path: Path) -> None:
     """A compressed batch of magic 1 tells its last offset alone: a segment's first one may begin before the segment."""
-    folder = tmp_path / "legacy-0"
-    shutil.copytree(examples / "legacy-0", folder)
+    folder = shutil.copytree(examples / "legacy-0", tmp_path / "legacy-0")
     shutil.copy(folder / NAMES[0], folder / f"{30:020d}.log")
     left = [*range(27), *range(30, 55)]  # 27 to 30 are one batch
     assert [record.offset for record in package.read(folder, on_corrupt="skip")] == left
@@ -186,8 +182,7 @@ def test_records_below_their_segment_lie_in_no_range(examples: Path, tmp_path: P
 
 def test_a_log_that_begins_inside_of_a_legacy_batch(examples: Path, tmp_path: Path) -> None:
     """A follower that was told to begin there: what it has of the batch is given, the rest is news and no damage."""
-    folder = tmp_path / "legacy-0"
-    shutil.copytree(examples / "legacy-0", folder)
+    folder = shutil.copytree(examples / "legacy-0", tmp_path / "legacy-0")
     for path in folder.glob(f"{0:020d}.*"):
         path.unlink()
     (folder / f"{32:020d}.log").rename(folder / f"{34:020d}.log")
@@ -211,8 +206,7 @@ def leap_behind_damage(folder: Path) -> None:
 
 
 def test_a_range_does_not_trust_what_lies_behind_a_damaged_batch(examples: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", folder)
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     leap_behind_damage(folder)
     whole = [record.offset for record in package.read(folder, on_corrupt="skip")]
     assert max(whole) == 504
@@ -226,8 +220,7 @@ def test_a_base_offset_of_a_legacy_batch_that_damage_follows(
     examples: Path, tmp_path: Path, first: int, bit: int
 ) -> None:
     """The next good batch denies it, wherever a window ends."""
-    folder = tmp_path / "legacy-0"
-    shutil.copytree(examples / "legacy-0", folder)
+    folder = shutil.copytree(examples / "legacy-0", tmp_path / "legacy-0")
     for path in folder.glob("*.log"):
         data = bytearray(path.read_bytes())
         data[first::97] = bytes(byte ^ (1 << bit) for byte in data[first::97])

@@ -65,8 +65,7 @@ def test_the_examples_need_no_windows(examples: Path) -> None:
 def test_damage(examples: Path, tmp_path: Path, seed: int) -> None:
     """Bytes that differ, files that end too soon or have room for more, indexes of others, missing files."""
     chance = random.Random(seed)
-    folder = tmp_path / "d"
-    shutil.copytree(examples, folder)
+    folder = shutil.copytree(examples, tmp_path / "d")
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".log", ".index", ".timeindex"))
     whole = {path: path.read_bytes() for path in files}
     for path in files:

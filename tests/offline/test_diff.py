@@ -188,8 +188,7 @@ def test_what_is_there_twice_is_not_the_same(examples: Path, tmp_path: Path) -> 
     source = examples / "codec-none-1"
     logs = sorted(path.name for path in source.glob("*.log"))
     for case in ("batch", "segment"):
-        other = tmp_path / case / "codec-none-1"
-        shutil.copytree(source, other)
+        other = shutil.copytree(source, tmp_path / case / "codec-none-1")
         data = (source / logs[-1]).read_bytes()
         if case == "batch":
             last = pylogseg.scan(data).batches[-1:]

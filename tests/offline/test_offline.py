@@ -666,8 +666,7 @@ def test_an_age_that_nobody_said(examples: Path, tmp_path: Path) -> None:
 
 def test_an_offset_is_no_time(examples: Path, tmp_path: Path) -> None:
     """One option for each, and none beyond what consumers may have read."""
-    log_dir = tmp_path / "data"
-    shutil.copytree(examples, log_dir)
+    log_dir = shutil.copytree(examples, tmp_path / "data")
     before = contents(log_dir)
     done = pylogseg("retain", log_dir, "codec-none", "--before-offset", 1_700_000_020_000)
     assert (done.code, {**before, **contents(log_dir)}) == (1, before)
@@ -826,8 +825,7 @@ def test_progress_and_python(golden: Path, tmp_path: Path) -> None:
 
 def test_what_is_empty_is_not_all(examples: Path, tmp_path: Path) -> None:
     """A list that was computed and came out empty, an unset variable of the shell: refused by every command."""
-    log_dir = tmp_path / "data"
-    shutil.copytree(examples, log_dir)
+    log_dir = shutil.copytree(examples, tmp_path / "data")
     before = tree(log_dir)
     commands: list[tuple[Any, dict[str, Any]]] = [
         (offline.retain, {"max_bytes": 0}),
@@ -854,8 +852,7 @@ def test_what_is_empty_is_not_all(examples: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_not_here(examples: Path, tmp_path: Path) -> None:
-    log_dir = tmp_path / "data"
-    shutil.copytree(examples, log_dir)
+    log_dir = shutil.copytree(examples, tmp_path / "data")
     done = pylogseg("delete-records", log_dir, "--offset", "codec-none-1=5", "--offset", "codec-none=100")
     assert (
         done.code,

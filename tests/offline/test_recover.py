@@ -232,8 +232,7 @@ def test_nothing_is_cut_that_cannot_be_kept(golden: Path, tmp_path: Path) -> Non
 def test_after_a_kill(golden: Path, tmp_path: Path, number: int) -> None:
     """What a killed broker left: nothing acknowledged is lost, and a check finds nothing."""
     source = golden / "broker-4.3" / "unclean"
-    folder = tmp_path / "data"
-    shutil.copytree(source / f"data{number}", folder)
+    folder = shutil.copytree(source / f"data{number}", tmp_path / "data")
     (folder / "lost+found").mkdir()
     expected = json.loads((source / "expected.json").read_text())
     done = pylogseg("recover", folder, "--json", "--jobs", "2")

@@ -43,8 +43,7 @@ def damage(folder: Path, chance: random.Random) -> None:
 @pytest.mark.parametrize("keep_behind", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 def test_counts_are_what_is_gone(intact: Path, tmp_path: Path, seed: int, keep_behind: bool) -> None:
-    folder = tmp_path / "disk"
-    shutil.copytree(intact, folder)
+    folder = shutil.copytree(intact, tmp_path / "disk")
     damage(folder, random.Random(seed))
     (result,) = offline.repair(folder, keep_behind=keep_behind)
     assert result.state in ("done", "unchanged"), result.reason

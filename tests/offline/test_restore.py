@@ -41,14 +41,20 @@ def written(staging: Staging, task: str, topic: str, number: int, *tables: Any, 
     return writer.close()
 
 
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    """A staging area that is begun."""
+    staging = Staging(str(tmp_path))
+    staging.begin()
+    return staging
+
+
 def no_damage(root: Path) -> None:
     assert [r for r in verify_disk(pylogseg.open_dir(root), VerifySummary(Level.INDEXES)) if r.is_damage] == []
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_there_and_back(tmp_path: Path, compression: str) -> None:
-    staging = Staging(str(tmp_path))
-    staging.begin()
+def test_there_and_back(tmp_path: Path, staging: Staging, compression: str) -> None:
     tables = [table(100, 900, 3), table(2800, 50)]
     done = written(staging, "0", "orders", 3, *tables, compression=compression, batch_bytes=500, segment_bytes=4000)
     assert (done.first_offset, done.end_offset, done.records) == (100, 2850, 950)
@@ -65,9 +71,7 @@ def test_there_and_back(tmp_path: Path, compression: str) -> None:
     no_damage(tmp_path)
 
 
-def test_assigned_offsets_and_topic_ids(tmp_path: Path) -> None:
-    staging = Staging(str(tmp_path))
-    staging.begin()
+def test_assigned_offsets_and_topic_ids(tmp_path: Path, staging: Staging) -> None:
     options = {"offsets": "assign", "base_offset": 40, "topic_ids": {"orders": "qvJxX8QJTdCZPuKqMEMk1w"}}
     done = written(staging, "0", "orders", 0, table(7, 5), table(3, 5), **options)
     staging.commit([done])
@@ -75,10 +79,8 @@ def test_assigned_offsets_and_topic_ids(tmp_path: Path) -> None:
     assert "qvJxX8QJTdCZPuKqMEMk1w" in (tmp_path / "orders-0" / "partition.metadata").read_text()
 
 
-def test_times_of_the_broker(tmp_path: Path) -> None:
+def test_times_of_the_broker(tmp_path: Path, staging: Staging) -> None:
     """Batches of the broker's time keep it; those beside them, of the producer's, stay what they are."""
-    staging = Staging(str(tmp_path))
-    staging.begin()
     kinds = pa.array([0, 0, 1, 1, 1, 0, 1, None], pa.int32())
     times = pa.array([5, 6, 9, 9, 10, 3, 12, 13], pa.int64())
     rows = table(0, 8, timestampType=kinds, timestamp=times)
@@ -92,10 +94,8 @@ def test_times_of_the_broker(tmp_path: Path) -> None:
     assert set(read_arrow(other.root, columns=["timestampType"]).read_all()["timestampType"].to_pylist()) == {0}
 
 
-def test_far_offsets(tmp_path: Path) -> None:
+def test_far_offsets(tmp_path: Path, staging: Staging) -> None:
     """Offsets that do not fit in one batch or one segment begin others."""
-    staging = Staging(str(tmp_path))
-    staging.begin()
     far = [0, 1, 2**31 + 5, 2**31 + 6, 2**40]
     staging.commit([written(staging, "0", "t", 0, table(0, 5, offset=pa.array(far)))])
     assert read_arrow(str(tmp_path), columns=["offset"]).read_all()["offset"].to_pylist() == far
@@ -113,9 +113,7 @@ def test_far_offsets(tmp_path: Path) -> None:
         ([], "t-0: there are no records"),
     ],
 )
-def test_refusals(tmp_path: Path, tables: list[Any], message: str) -> None:
-    staging = Staging(str(tmp_path))
-    staging.begin()
+def test_refusals(tmp_path: Path, staging: Staging, tables: list[Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         written(staging, "0", "t", 0, *tables)
     staging.abort()
@@ -142,10 +140,8 @@ def test_a_name_that_leads_elsewhere(tmp_path: Path) -> None:
         PartitionWriter(LocalStorage(), str(tmp_path), "../other", 0, RestoreOptions())
 
 
-def test_parts_of_one_partition(tmp_path: Path) -> None:
+def test_parts_of_one_partition(tmp_path: Path, staging: Staging) -> None:
     """Tasks that wrote ranges of one partition; the attempts that do not count leave nothing."""
-    staging = Staging(str(tmp_path))
-    staging.begin()
     second = written(staging, "1", "t", 0, table(50, 30))
     first = written(staging, "0", "t", 0, table(0, 50))
     written(staging, "0", "t", 0, table(0, 50))  # a speculated attempt
@@ -158,9 +154,7 @@ def test_parts_of_one_partition(tmp_path: Path) -> None:
         assert log.append([(None, b"k", b"v")]).first_offset == 80
 
 
-def test_overlaps_and_what_is_there(tmp_path: Path) -> None:
-    staging = Staging(str(tmp_path))
-    staging.begin()
+def test_overlaps_and_what_is_there(tmp_path: Path, staging: Staging) -> None:
     parts = [written(staging, "0", "t", 0, table(0, 50)), written(staging, "1", "t", 0, table(49, 5))]
     with pytest.raises(RequestError, match=r"t-0: two tasks wrote offsets 49 to 49"):
         staging.commit(parts)
@@ -186,9 +180,7 @@ def test_checkpoints_of_what_was_replaced(tmp_path: Path) -> None:
     assert len(read_arrow(str(tmp_path), "t").read_all()) == 50
 
 
-def test_a_second_commit_changes_nothing(tmp_path: Path) -> None:
-    staging = Staging(str(tmp_path))
-    staging.begin()
+def test_a_second_commit_changes_nothing(tmp_path: Path, staging: Staging) -> None:
     done = written(staging, "0", "t", 0, table(0, 50))
     placed = staging.commit([done])
     with pylogseg.open_log(tmp_path / "t-0") as log:
@@ -246,9 +238,7 @@ def test_a_crash_at_any_rename(tmp_path: Path, overwrite: bool) -> None:
     assert moves > 3
 
 
-def test_what_is_forgotten_goes(tmp_path: Path) -> None:
-    staging = Staging(str(tmp_path))
-    staging.begin()
+def test_what_is_forgotten_goes(tmp_path: Path, staging: Staging) -> None:
     written(staging, "0", "t", 0, table(0, 5))
     now = Path(staging.folder).stat().st_mtime_ns // 1_000_000
     assert finish_commits(str(tmp_path), now_ms=lambda: now + FORGOTTEN_MS - 60_000) == []

@@ -26,9 +26,7 @@ HIGH = "replication-offset-checkpoint"
 @pytest.fixture
 def home(golden: Path, tmp_path: Path) -> Path:
     """The log directory of a broker, closed in order, with the cluster's metadata."""
-    home = tmp_path / "data0"
-    shutil.copytree(golden / "broker-4.3" / "txn" / "data0", home)
-    return home
+    return shutil.copytree(golden / "broker-4.3" / "txn" / "data0", tmp_path / "data0")
 
 
 @pytest.mark.parametrize("command", ["recover", "repair", "reindex"])

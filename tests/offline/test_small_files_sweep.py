@@ -142,8 +142,7 @@ def usual(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
     def of(command: str) -> Done:
         if command not in said:
-            home = tmp_path_factory.mktemp("usual") / "data0"
-            shutil.copytree(disk, home)
+            home = shutil.copytree(disk, tmp_path_factory.mktemp("usual") / "data0")
             said[command] = run(command, home, disk)
             shutil.rmtree(home.parent)
         return said[command]

@@ -167,8 +167,7 @@ def test_an_open_transaction_that_only_a_snapshot_knows_ends_each_range(tmp_path
             log.append([(None, b"plain", b"2")])
         log.flush()
         path = log.folder if isinstance(log.folder, Path) else tmp_path / "q-0"
-        copied = tmp_path / "copy" / "q-0"
-        shutil.copytree(path, copied)
+        copied = shutil.copytree(path, tmp_path / "copy" / "q-0")
     (snapshot,) = (path for path in (tmp_path / "q-0").glob("*.snapshot"))
     shutil.copy(snapshot, copied)
     segment = copied / f"{0:020d}.log"

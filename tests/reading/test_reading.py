@@ -128,8 +128,7 @@ def test_every_golden_log_as_kafkas_reader(golden, decoded):
 
 def test_listing_while_a_segment_replaces_others(examples, tmp_path):
     """Between two renames neither the new segment nor the old ones have their names: a reader waits for them."""
-    folder = tmp_path / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", folder)
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     path, deleted, swap = (folder / f"{0:020}.log{suffix}" for suffix in ("", ".deleted", ".swap"))
     expected = len(list(pylogseg.read(folder)))
     done = threading.Event()

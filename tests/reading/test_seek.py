@@ -65,8 +65,7 @@ def test_time_ranges(partition):
 
 @pytest.mark.parametrize("damage", ["none", "missing", "zeros", "ones", "shuffled", "odd", "late", "short"])
 def test_indexes_are_hints(partition, tmp_path, damage):
-    copy = tmp_path / partition.name
-    shutil.copytree(partition, copy)
+    copy = shutil.copytree(partition, tmp_path / partition.name)
     for path in [*copy.glob("*.index"), *copy.glob("*.timeindex")]:
         data = path.read_bytes()
         if damage == "missing":

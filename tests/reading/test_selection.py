@@ -178,8 +178,7 @@ def test_files_and_folders_that_the_shell_names(examples: Path, monkeypatch: pyt
 def test_what_was_probably_meant(command: str, asked: str, said: str, examples: Path, tmp_path: Path) -> None:
     target = examples
     if command == "reindex":
-        target = tmp_path / "data"
-        shutil.copytree(examples, target)
+        target = shutil.copytree(examples, tmp_path / "data")
     done = pylogseg(command, target, asked)
     assert done.code == 2
     assert said.replace(" here", f" in {target}" if command == "reindex" else " here") in done.err

@@ -131,8 +131,7 @@ WRONG = [lambda base: base | 1 << 40, lambda base: base - 2**63, lambda base: ba
 def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
     """No check sum covers it; what is believed to lie out of the range would be left out in silence."""
     whole = list(pylogseg.read(examples / "codec-none-1"))
-    folder = tmp_path / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", folder)
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     path = folder / "00000000000000000190.log"
     data = bytearray(path.read_bytes())
     batch = pylogseg.scan(data).batches[4:5]
@@ -159,8 +158,7 @@ def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
 def test_a_base_offset_that_is_too_high_at_the_end_of_a_window(examples, tmp_path, row, window_bytes):
     """What the range does not reach would end the reading, in silence, before the next window is looked at."""
     whole = [r.offset for r in pylogseg.read(examples / "codec-none-1")]
-    folder = tmp_path / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", folder)
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     path = folder / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
     batches = pylogseg.scan(data).batches
@@ -251,8 +249,7 @@ def test_a_few_bytes_are_a_header_that_is_cut_off(tmp_path, name):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_a_pipe_is_no_file(examples, tmp_path):
     """It cannot be read by position, and to open it would wait for ever."""
-    folder = tmp_path / "txn-b-0"
-    shutil.copytree(examples / "txn-b-0", folder)
+    folder = shutil.copytree(examples / "txn-b-0", tmp_path / "txn-b-0")
     os.mkfifo(folder / "00000000000000000100.log")
     with pytest.raises(pylogseg.StorageError, match="not a file"):
         list(pylogseg.read(folder))
@@ -307,8 +304,7 @@ def test_what_is_no_log(tmp_path):
 @pytest.fixture
 def damaged(examples, tmp_path):
     """A partition whose second segment has a flipped bit in its first batch, and a copy of it that is whole."""
-    copy = tmp_path / "codec-none-1"
-    shutil.copytree(examples / "codec-none-1", copy)
+    copy = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
     change_byte(sorted(copy.glob("*.log"))[1], 75)
     return copy
 
@@ -430,8 +426,7 @@ def test_read_committed_from_the_middle(golden):
 @pytest.mark.parametrize("missing", ["*.txnindex", "*.snapshot", "*.*index", "*.txnindex *.snapshot"])
 def test_read_committed_from_markers_alone(golden, tmp_path, missing):
     for folder in some(sorted((golden / "broker-4.3" / "txn-old").glob("data[01]/txn-*"))):
-        copy = tmp_path / folder.name
-        shutil.copytree(folder, copy)
+        copy = shutil.copytree(folder, tmp_path / folder.name)
         for pattern in missing.split():
             for path in copy.glob(pattern):
                 path.unlink()
@@ -450,8 +445,7 @@ def test_read_committed_where_some_indexes_are_missing(examples, tmp_path, with_
     indexes = sorted(path.name for path in folder.glob("*.txnindex"))
     assert len(indexes) > 2
     for kept in range(2 ** len(indexes)):
-        copy = tmp_path / str(kept) / folder.name
-        shutil.copytree(folder, copy)
+        copy = shutil.copytree(folder, tmp_path / str(kept) / folder.name)
         for i, name in enumerate(indexes):
             if not kept >> i & 1:
                 (copy / name).unlink()

@@ -39,8 +39,7 @@ IN_THE_DARK = PAGES if IS_DEEP else ("bad-magic-0",)
 @pytest.fixture(scope="module")
 def facts(golden: Path, examples: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Facts of the examples, with a damaged partition beside them since an earlier report, and some payloads."""
-    folder = tmp_path_factory.mktemp("use") / "data"
-    shutil.copytree(examples, folder)
+    folder = shutil.copytree(examples, tmp_path_factory.mktemp("use") / "data")
     earlier = folder.with_name("earlier.json")
     earlier.write_bytes(pylogseg("report", folder, "--json").out)
     shutil.copytree(golden / "broker-4.3" / "damage" / "bad-magic" / "in", folder / "bad-magic-0")

@@ -81,8 +81,7 @@ def facts(path: Path, *words: object) -> dict[str, Any]:
 def log_dir(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log directory in order, under a name that a shell would split."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    copied = tmp_path / "a log dir's"
-    shutil.copytree(golden / "broker-4.3" / "codecs" / "data0", copied)
+    copied = shutil.copytree(golden / "broker-4.3" / "codecs" / "data0", tmp_path / "a log dir's")
     assert facts(copied, "--full")["findings"] == []
     return copied
 
@@ -135,8 +134,7 @@ def test_headers_show_what_they_can(log_dir: Path) -> None:
 
 def test_nothing_is_written_beside(golden: Path, tmp_path: Path) -> None:
     """A report changes no file, takes no lock, and is told no to a place inside of what it reads."""
-    log_dir = tmp_path / "kafka"
-    shutil.copytree(golden / "broker-4.3" / "txn" / "data1", log_dir)
+    log_dir = shutil.copytree(golden / "broker-4.3" / "txn" / "data1", tmp_path / "kafka")
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in log_dir.rglob("*")}
     done = pylogseg("report", log_dir, "-o", tmp_path / "report.html", "--csv", tmp_path / "tables", "--full")
     assert done.code == 0, done.err

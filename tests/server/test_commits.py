@@ -211,8 +211,7 @@ def test_one_server_has_it(tmp_path: Path) -> None:
 
 
 def test_not_where_nothing_is_written(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    shutil.copytree(DATA, folder)
+    folder = shutil.copytree(DATA, tmp_path / "data")
     (tmp_path / "link").symlink_to(folder)
     for path in (folder / "commits", folder / "codec-none-1" / "commits", tmp_path / "link" / "commits"):
         with pytest.raises(RequestError, match="may not lie in"):

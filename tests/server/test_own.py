@@ -310,8 +310,7 @@ def test_a_name_that_is_none(path: Path) -> None:
 @pytest.mark.parametrize("name", ["broker-4.3/txn", "broker-4.3/codecs"])
 def test_a_directory_of_a_broker(golden: Path, tmp_path: Path, name: str) -> None:
     """Records and offsets are added; topics belong to the cluster's metadata, so that they are not changed here."""
-    folder = tmp_path / "data0"
-    shutil.copytree(golden / name / "data0", folder)
+    folder = shutil.copytree(golden / name / "data0", tmp_path / "data0")
     metadata = tree(folder / "__cluster_metadata-0")
     with pylogseg.Broker(folder) as broker, RawClient(broker.bootstrap_servers) as client:
         topic = next(name for name in broker.topics if not name.startswith("__"))

@@ -31,8 +31,7 @@ DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 @pytest.fixture
 def copy(tmp_path: Path) -> Iterator[Path]:
     """Return a copy of a disk, which is the same afterwards."""
-    folder = tmp_path / "copy"
-    shutil.copytree(DATA, folder)
+    folder = shutil.copytree(DATA, tmp_path / "copy")
     before = tree(folder)
     yield folder
     assert tree(folder) == before

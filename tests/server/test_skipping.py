@@ -111,8 +111,7 @@ def damaged_file(folder: Path) -> Path:
 @pytest.fixture
 def flipped(tmp_path: Path) -> Path:
     """The example, with a byte changed inside of a batch in the middle of each of two logs."""
-    folder = tmp_path / "data"
-    shutil.copytree(DATA, folder)
+    folder = shutil.copytree(DATA, tmp_path / "data")
     for topic in ("codec-zstd", "codec-snappy"):
         change_byte(damaged_file(folder / f"{topic}-0"), bits=0xFF)
     return folder

@@ -287,8 +287,7 @@ def write_again(spark: Any, root: Path, scratch: Path) -> None:
 
 
 def verified_while_deleted(spark: Any, root: Path, scratch: Path) -> None:
-    copy = scratch / "shrinking"
-    shutil.copytree(root, copy)
+    copy = shutil.copytree(root, scratch / "shrinking")
     victim = sorted((copy / "orders-1").glob("*.log"))[0]
 
     class Vanishing(threading.Thread):

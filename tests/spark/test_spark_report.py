@@ -30,8 +30,7 @@ def comparable(report: pylogseg.Report) -> dict[str, Any]:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_same_as_on_one_machine(spark: Any, examples: Path, tmp_path: Path, full: bool) -> None:
-    disk = tmp_path / "data"
-    shutil.copytree(examples, disk)
+    disk = shutil.copytree(examples, tmp_path / "data")
     log = max(disk.rglob("*.log"), key=lambda path: path.stat().st_size)
     change_byte(log, bits=0xFF)
     got = jobs.report(spark, disk, full=full, now_ms=_NOW_MS)

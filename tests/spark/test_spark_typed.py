@@ -88,8 +88,7 @@ def test_choices(spark: Any, root: Path, tmp_path: Path) -> None:
 
 def test_stream(spark: Any, root: Path, tmp_path: Path) -> None:
     """A schema that a registry got after the stream began decodes too."""
-    copy = tmp_path / "copy"
-    shutil.copytree(root, copy)
+    copy = shutil.copytree(root, tmp_path / "copy")
     options = {"subscribe": "orders", "startingOffsets": "earliest", "registry": str(copy / "schemas"), "schema": "7"}
     stream = spark.readStream.format("pylogseg").options(decoding="value", **options).load(str(copy))
     query = stream.writeStream.format("memory").queryName("typed_stream").start()

@@ -409,8 +409,7 @@ def run(folder):
             starts[number] = 100
         # what the engine itself finds after a crash, in a copy
         with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch) / part.name
-            shutil.copytree(part, copy)
+            copy = shutil.copytree(part, Path(scratch) / part.name)
             opened(copy, clean=False, start=starts.get(number, 0)).close()
             for isolation in ("read_uncommitted", "read_committed"):
                 reader = pylogseg.read(pylogseg.open_dir(scratch), part.name, isolation_level=isolation)
