@@ -131,3 +131,8 @@ def test_a_function_does_not_write_into_a_cluster(name: str, examples: Path, tmp
     with pytest.raises(PylogsegError):
         getattr(pylogseg.offline, name)([examples] if name == "merge" else examples, URL, **more)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["ls", "archive", "sql"])
+def test_an_option_of_all_commands_behind_one(command: str, tmp_path: Path) -> None:
+    expect(shell(command, URL, "--cluster", tmp_path), 2, f"before the command: pylogseg --cluster FILE {command}")

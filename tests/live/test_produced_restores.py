@@ -212,6 +212,7 @@ def test_topics_of_a_broker(broker: pylogseg.Broker) -> None:
         check_same(DATA, broker, name)
     states = {row.name: row.state for row in done}
     assert states["__consumer_offsets-0"] == "skipped"
+    assert "1 partition skipped: the cluster writes this topic by itself" in list(done.lines())
 
 
 # ---- interruptions ----

@@ -126,10 +126,13 @@ class LazyCommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a misspelt name is answered with the nearest ones."""
+        """Find the command. A misspelt name is answered with the nearest ones, an option behind it with its place."""
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], _COMMANDS, 3)
             ctx.fail(f"no such command {args[0]!r}" + (f": did you mean {' or '.join(near)}?" if near else ""))
+        # `restore` and `drill` have another option of this name.
+        if "--cluster" in args and args[0] in _COMMANDS and args[0] not in ("restore", "drill") and "--" not in args:
+            ctx.fail(f"--cluster stands before the command: pylogseg --cluster FILE {args[0]} ...")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

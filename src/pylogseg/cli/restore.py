@@ -367,7 +367,8 @@ def _to_cluster(
             unfinished = "run the command again: it goes on where the partitions end"
             say("interrupted: nothing was changed" if how["dry_run"] else f"interrupted: {unfinished}", err=True)
             raise
-    print_parts(done, as_json, lambda row: as_json or row.state == "failed" or not done.dry_run)
+    shown = {"failed"} if done.dry_run else {"failed", "done", "unchanged"}
+    print_parts(done, as_json, lambda row: as_json or row.state in shown)
     end_with_outcome(done, as_json)
 
 

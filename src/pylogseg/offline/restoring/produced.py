@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -134,7 +135,7 @@ class ProducedLog:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines for people."""
-        if self.state in ("skipped", "failed"):
+        if self.state in ("skipped", "failed"):  # `Produced` has a line for all that were skipped
             yield f"{self.name}: {self.state}: {self.reason}" + (f"; {self.remedy}" if self.remedy else "")
         elif self.state == "unchanged":
             yield f"{self.name}: all of it is there already, the same, up to offset {self.log_end}"
@@ -216,7 +217,7 @@ class Produced(Outcome):
         yield from (f"not known: {doubt}" for doubt in joined_lines(self.doubts, topics))
 
     def lines(self) -> Iterator[str | TextTable]:
-        """Yield the plan, if it is one, then notes and the total."""
+        """Yield the plan, if it is one, then why partitions were skipped, notes and the total."""
         rows = [row for row in self if row.state in ("done", "unchanged")]
         if self.dry_run and rows:
             yield TextTable.of(
@@ -234,6 +235,8 @@ class Produced(Outcome):
                 },
                 right=("SIZE",),
             )
+        for reason, count in Counter(row.reason for row in self if row.state == "skipped").items():
+            yield f"{count_text(count, 'partition')} skipped: {reason}"
         topics = {row.name.rpartition("-")[0] for row in self}
         yield from (f"note: {note}" for note in joined_lines(self.notes, topics))
         would = "would be " if self.dry_run else ""
