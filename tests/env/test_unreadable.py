@@ -511,3 +511,31 @@ def test_an_empty_segment_is_no_damage(logs: Path) -> None:
     (logs / "d" / "b-0" / segment_name(120)).touch()
     assert pylogseg.dataset("d", topic="b").count_rows() == 120
     assert run("cat d b").code == 0
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        "from pylogseg.lakehouse.stores import FolderFiles; list(FolderFiles().walk(path))",
+        "from pylogseg.lakehouse.foreign import open_parquet; open_parquet(path)",
+        "from pylogseg.offline.restoring.tables import Tables; Tables(path)",
+        "from pylogseg.values.schemas.store import Schemas; Schemas.open(path + '/b')",
+        "from pylogseg.archive import write; write(path + '/b', path + '/../archive')",
+    ],
+)
+def test_a_folder_that_cannot_be_listed_is_not_empty(tmp_path: Path, reads: str) -> None:
+    """A table or an export would be taken for a whole one without it; files in it would count as nobody's."""
+    pa, pq = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    for name in "ab":
+        folder = tmp_path / "table" / name
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"offset": [1], "value": [b"x"]}), folder / "1.parquet")
+    (tmp_path / "table" / "b").chmod(0)
+    text = f"import sys; path = sys.argv[1]\n{reads}"
+    words = [*without_rights(), sys.executable, "-c", text, str(tmp_path / "table")]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment())
+    (tmp_path / "table" / "b").chmod(0o755)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "StorageError" in last
+    assert f"{tmp_path / 'table' / 'b'}: cannot list: Permission denied" in last

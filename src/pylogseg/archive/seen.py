@@ -239,7 +239,7 @@ def _marks_below(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Marks]:
     for path in (place for each in paths for place in LocalFiles().glob(os.fspath(each))):
         folders = [path]
         if not os.path.exists(os.path.join(path, kind.value)) and os.path.isdir(path):
-            folders = [each.path for each in os.scandir(path)]
+            folders = [os.path.join(path, entry.name) for entry in LocalFiles().list_names(path)]
         for folder in folders:
             if os.path.exists(os.path.join(folder, kind.value)):
                 found[os.path.abspath(folder)] = _marks_of(folder)

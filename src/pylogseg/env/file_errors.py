@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 
 from pylogseg.errors import ClosedError, RequestError, StorageError
 
@@ -21,6 +22,19 @@ def missing_error(path: str, operation: str, kind: str = "file") -> StorageError
 def storage_error(path: str | os.PathLike[str], operation: str, error: OSError) -> StorageError:
     """Turn the system's error into a `StorageError` with the file and the operation."""
     return StorageError(path, operation, error.strerror or str(error), error.errno)
+
+
+def walk_folders(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield what `os.walk` does, but StorageError for a folder that cannot be listed: it is not taken for an empty one.
+
+    A folder that is not there, or goes meanwhile, has nothing.
+    """
+
+    def stop(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise storage_error(error.filename or top, "list", error) from error
+
+    return os.walk(top, onerror=stop)
 
 
 def cut_error(path: str, operation: str, size: int) -> StorageError:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pylogseg.env.file_errors import walk_folders
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.columns import declare_columns, line_type
 from pylogseg.format.words import count_text
@@ -329,7 +330,7 @@ def schema_of(files: Iterable[DataFile]) -> pa.Schema:
 
 
 def _parquet_files(folder: str) -> Iterator[str]:
-    for where, folders, names in os.walk(folder):
+    for where, folders, names in walk_folders(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         for name in names:
             if name.endswith((".parquet", ".pq")) and not name.startswith((".", "_")):

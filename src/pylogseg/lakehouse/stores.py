@@ -12,7 +12,7 @@ from typing import IO, Any, Protocol
 from pyarrow import fs
 
 from pylogseg.env.beside import create
-from pylogseg.env.file_errors import storage_error
+from pylogseg.env.file_errors import storage_error, walk_folders
 from pylogseg.env.shared import SharedFolder
 from pylogseg.lakehouse.library_errors import library_errors
 
@@ -66,7 +66,7 @@ class FolderFiles:
         Path(path).unlink(missing_ok=True)
 
     def walk(self, folder: str) -> Iterator[str]:
-        for above, _, names in os.walk(folder):
+        for above, _, names in walk_folders(folder):
             yield from (f"{above}/{name}" for name in names)
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from pylogseg.env.file_errors import walk_folders
 from pylogseg.env.remote import remote_system
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import partition_folder_name
@@ -61,7 +62,7 @@ def _files_below(path: str) -> Iterator[str]:
     if not os.path.isdir(path):
         yield path
         return
-    for folder, folders, names in os.walk(path):
+    for folder, folders, names in walk_folders(path):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         yield from (os.path.join(folder, name) for name in names if not name.startswith((".", "_")))
 

@@ -12,7 +12,7 @@ from pathlib import Path as FilePath
 from pylogseg.disk.disk import Disk
 from pylogseg.disk.listing import open_dir
 from pylogseg.env.file_errors import storage_error
-from pylogseg.env.filesystem import Path
+from pylogseg.env.filesystem import LocalFiles, Path
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.registry import Registry
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Schema, guid_of, in_context
@@ -128,7 +128,9 @@ class Schemas:
         paths = [] if isinstance(source, Disk) else _paths(source)
         if paths and all(path.suffix.lower() in _TYPES for path in paths):
             return cls.of_files(paths)
-        files = [file for path in paths if path.is_dir() for file in sorted(path.iterdir()) if _is_schema(file)]
+        folders = [path for path in paths if path.is_dir()]
+        names = [(path, entry.name) for path in folders for entry in LocalFiles().list_names(str(path))]
+        files = [path / name for path, name in names if _is_schema(path / name)]
         try:
             disk = source if isinstance(source, Disk) else open_dir(source)
         except RequestError:  # no Kafka files
