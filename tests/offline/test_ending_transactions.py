@@ -15,6 +15,7 @@ from helpers.transaction_moments import PLACES, STATE, TransactionMoments, coord
 import pylogseg as package
 from pylogseg import offline
 from pylogseg.env.storage import LocalStorage
+from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.seek import end_offset
 
 
@@ -130,3 +131,48 @@ def test_the_same_log_is_left_to_the_coordinator_that_is_there(tmp_path: Path) -
     assert (target / PLACES[0] / f"{0:020d}.log").read_bytes() == before
     aborted = offline.restore(source, target, topic="orders", keep_producers=True, abort_open_transactions=True)
     assert [row["type"] for each in aborted for row in each.rows] == ["abortedTransaction"]
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A disk with a log that no broker would load whole: a batch in the middle of a transaction is not part of it."""
+    folder = tmp_path / "odd" / "orders-0"
+    folder.mkdir(parents=True)
+    parts = []
+    for offset, (who, sequence, transactional) in enumerate([(7, 0, True), (8, 0, False), (7, 1, False)]):
+        producer = {"producer_id": who, "producer_epoch": 0, "base_sequence": sequence}
+        parts.append(encode([(5, b"k", b"v")], base_offset=offset, transactional=transactional, **producer))
+    (folder / f"{0:020d}.log").write_bytes(b"".join(parts))
+    return folder.parent
+
+
+@pytest.mark.parametrize("command", ["restore", "restore again", "restore --to", "copy"])
+def test_a_batch_that_no_broker_loads_is_said(odd: Path, tmp_path: Path, command: str) -> None:
+    """It may end a transaction, or begin one: the verdict names it, and the exit code is 1."""
+    target = tmp_path / "target"
+    if command.startswith("restore"):
+        target.mkdir()
+    if command == "restore --to":
+        with package.Broker() as broker:
+            place = f"kafka://{broker.bootstrap_servers}"
+            done = pylogseg("restore", odd, "orders", "--to", place, "--abort-open-transactions")
+    elif command == "copy":  # of a broker that runs: what is open is ended by the log of the coordinators
+        (odd / STATE).mkdir()
+        (odd / STATE / f"{0:020d}.log").touch()
+        lock = LocalStorage().lock(str(odd))
+        try:
+            done = pylogseg("copy", odd, target)
+        finally:
+            lock.release()
+    else:
+        done = pylogseg("restore", odd, target)
+        if command == "restore again":
+            done = pylogseg("restore", odd, target, "--abort-open-transactions")
+    text = done.text + done.err
+    assert "producer 7 has" in text or "producer 2305843009213693959 has" in text, "a restore gives it another id"
+    assert "an open transaction from offset 0 on, but the batch is not transactional" in text
+    if command == "restore again":  # a marker is appended to a log that is opened as a broker does
+        assert done.code == 2
+    else:
+        assert done.code == 1
+        assert "orders-0: which transactions are open in it, since no broker would load all of it" in text

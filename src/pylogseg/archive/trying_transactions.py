@@ -41,6 +41,8 @@ class TransactionTrial:
     places: dict[str, list[TopicPartition]] = field(default_factory=dict)  #: Where each transactional id gets a record.
     expected: dict[TopicPartition, tuple[int, int, str]] = field(default_factory=dict)  #: End, records, their SHA-256.
 
+    doubts: list[str] = field(default_factory=list)  #: Of logs that no broker would load whole.
+
     @classmethod
     def read(cls, target: str, wanted: Sequence[TopicPartition]) -> TransactionTrial:
         """Read a log directory; open transactions count as aborted."""
@@ -52,7 +54,7 @@ class TransactionTrial:
         usable = [place for place in wanted if place in parts and place[0] not in INTERNAL_TOPICS]
         known: dict[int, list[TopicPartition]] = {}
         for place in usable:
-            for producer in transactional_producers(parts[place].path):
+            for producer in transactional_producers(parts[place].path, found.doubts, name=parts[place].name):
                 known.setdefault(producer.producer_id, []).append(place)
         for name, row in current.items():
             ids = {row["producerId"], row["previousProducerId"]}
@@ -66,6 +68,7 @@ class TransactionTrial:
 
     def problems(self, address: str) -> Iterator[str]:
         """Let each id commit a transaction, and yield the problems."""
+        yield from (f"it is not known: {doubt}" for doubt in self.doubts)
         client = TransactionClient(address)
         with client:
             for name, places in sorted(self.places.items()):

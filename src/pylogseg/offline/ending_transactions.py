@@ -14,6 +14,7 @@ from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
+from pylogseg.errors import PylogsegError
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.format.messages.framing import encode_coordinator
 from pylogseg.format.names import FileKind, TopicPartition, parse_file_name
@@ -22,7 +23,6 @@ from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.logs import LogFiles, logs_of
-from pylogseg.reading.producers import leave_out
 from pylogseg.values.internal.producers import ProducerRow, marker_before, producers_of
 from pylogseg.values.internal.transaction_ends import EndPlan, OpenEnd, StateRecord
 from pylogseg.values.internal.transactions import TOPIC
@@ -37,16 +37,27 @@ class LogFolder(NamedTuple):
     start: Start
 
 
-def transactional_producers(folder: str, *, crc: bool = True) -> list[ProducerRow]:
-    """Return the producers of a log that have or had a transaction, first the one with the oldest open one."""
+def transactional_producers(folder: str, doubts: list[str], *, name: str = "", crc: bool = True) -> list[ProducerRow]:
+    """Return the producers of a log that have or had a transaction, first the one with the oldest open one.
+
+    `doubts` gets a sentence if the log has a batch that no broker would load, or a snapshot that cannot be read; it
+    begins with a name, if one is given.
+    """
     for log in logs_of(open_dir(folder)):
-        return producers_with_transactions(log, crc=crc)
+        return producers_with_transactions(log, doubts, name=name, crc=crc)
     return []
 
 
-def producers_with_transactions(log: LogFiles, *, crc: bool = True) -> list[ProducerRow]:
+def producers_with_transactions(
+    log: LogFiles, doubts: list[str], *, name: str = "", crc: bool = True
+) -> list[ProducerRow]:
     """Do the work of `transactional_producers` for an open log."""
-    rows = producers_of(log, log.log_end_offset, leave_out, crc=crc).values()
+    refused = list[PylogsegError]()
+    rows = producers_of(log, log.log_end_offset, refused.append, crc=crc).values()
+    if refused:
+        more = f", and {len(refused) - 1:,} more" if refused[1:] else ""
+        text = f"which transactions are open in it, since no broker would load all of it: {refused[0]}{more}"
+        doubts.append(f"{name}: {text}" if name else text)
     kept = [row for row in rows if row.first_txn_offset >= 0 or row.coordinator_epoch >= 0]
     for row in kept:
         if row.first_txn_offset >= 0 and row.marker is None and row.coordinator_epoch >= 0:

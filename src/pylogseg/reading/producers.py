@@ -23,10 +23,6 @@ def raise_refused(error: PylogsegError) -> None:
     raise error
 
 
-def leave_out(error: PylogsegError) -> None:
-    """Ignore an unreadable snapshot or batch: `verify` reports it."""
-
-
 def producers_at(
     segments: Sequence[Segment],
     snapshots: Mapping[int, str],

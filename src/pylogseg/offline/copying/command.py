@@ -201,7 +201,7 @@ def end_in_copies(jobs: Sequence[_Copy]) -> None:
     if not isinstance(storage, LocalStorage):
         return
     copies = [copy for job in jobs for copy in job.list_unfinished()]
-    lines = end_open_transactions(storage, copies, [job.result.source for job in jobs])
+    lines = end_open_transactions(storage, copies, [job.result.source for job in jobs], jobs[0].result.doubts)
     for job in jobs[:1]:
         job.result.notes += lines
 

@@ -408,7 +408,9 @@ class _ClusterCopy:
         lock = self._storage.lock(self._place)
         try:
             rows = [row for row in self.result if row.state in ("copied", "unchanged") and not row.is_damaged]
-            self.result.notes += end_transactions(self._storage, self._list_unfinished(rows), [self._source])
+            self.result.notes += end_transactions(
+                self._storage, self._list_unfinished(rows), [self._source], self.result.doubts
+            )
             entries = all_entries(self._storage, self._place)
             for row in rows:
                 said = entries.setdefault(partition_of(row.name), {})

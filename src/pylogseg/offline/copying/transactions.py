@@ -28,16 +28,21 @@ class UnfinishedCopy(NamedTuple):
     log_start: int
 
 
-def end_transactions(storage: Storage, copies: Iterable[UnfinishedCopy], log_dirs: Sequence[str]) -> list[str]:
+def end_transactions(
+    storage: Storage, copies: Iterable[UnfinishedCopy], log_dirs: Sequence[str], doubts: list[str]
+) -> list[str]:
     """End open transactions in a copy with `__transaction_state`; return a line for each, and for each record there.
 
-    `log_dirs` are the log directories that were copied.
+    `log_dirs` are the log directories that were copied. `doubts` gets what no broker would load.
     """
     by_place = {partition_of(copy.row.name): copy for copy in copies}
     coordinators = [copy.folder for place, copy in by_place.items() if place[0] == TOPIC]
     if not coordinators:
         return []
-    facts = {place: transactional_producers(copy.folder, crc=False) for place, copy in by_place.items()}
+    facts = {
+        place: transactional_producers(copy.folder, doubts, name=copy.row.name, crc=False)
+        for place, copy in by_place.items()
+    }
     ids = {row.producer_id for rows in facts.values() for row in rows if row.first_txn_offset >= 0}
     found = coordinator_log(open_dir(coordinators), CutOff(), ids, coordinator_count(open_dir(list(log_dirs))))
     plan = planned_ends(found, facts, by_place)

@@ -468,7 +468,7 @@ class Restoring:
             windows = windows_between(part.segments, wanted.end_offset, there.end_offset, crc=True)
             if not all((w.batches.is_control | (w.batches.base_offset < wanted.end_offset)).all() for w in windows):
                 return False
-        return not self._ends.is_pending(result.path, result.name)
+        return not self._ends.is_pending(result.path, result.name, result.doubts)
 
     def _there(self, result: PartitionResult) -> Partition | None:
         """Return the partition that is in the target; None if it has no segment."""

@@ -40,7 +40,7 @@ class OpenTransactions:
         if not (staged or any(row.first_txn_offset >= 0 for rows in facts.values() for row in rows)):
             return list(written)
         others = {
-            partition_of(each.name): transactional_producers(each.path)
+            partition_of(each.name): transactional_producers(each.path, each.doubts)
             for each in result
             if staged and each.state == "unchanged" and each.name in self._arrivals
         }
@@ -65,9 +65,9 @@ class OpenTransactions:
         sizes = [each.size for each in self._storage.list_folder(part.folder) if each.name.endswith(FileKind.LOG.value)]
         return part._replace(end_offset=part.end_offset + count, segments=len(sizes), size_bytes=sum(sizes))
 
-    def is_pending(self, path: str, name: str) -> bool:
+    def is_pending(self, path: str, name: str, doubts: list[str]) -> bool:
         """Check whether a log that is there has an open transaction that a restore would end."""
-        rows = [row for row in transactional_producers(path) if row.first_txn_offset >= 0]
+        rows = [row for row in transactional_producers(path, doubts) if row.first_txn_offset >= 0]
         if not rows:
             return False
         place = partition_of(name)

@@ -246,7 +246,7 @@ class FromLogs(RestoreSource):
         adopt(storage, copy, order.arrivals[name], result, order.on_bytes)
         sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
         start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
-        opening, producers = Start(clean, *points), tuple(transactional_producers(copy))
+        opening, producers = Start(clean, *points), tuple(transactional_producers(copy, result.doubts))
         return WrittenPart(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1, opening, producers)
 
 

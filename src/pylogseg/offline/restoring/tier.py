@@ -201,7 +201,7 @@ class FromTier(RestoreSource):
             said[part.name][FileKind.LOG_STARTS.value] = start
         # Looked up last: a cut, or markers that were added, have changed sizes meanwhile.
         sizes = [entry.size for entry in storage.list_folder(folder) if entry.name.endswith(FileKind.LOG.value)]
-        opening, producers = Start(True, start, reached, reached), tuple(transactional_producers(folder))
+        opening, producers = Start(True, start, reached, reached), tuple(transactional_producers(folder, result.doubts))
         return WrittenPart(
             part.topic, part.partition, folder, start, reached, -1, len(sizes), sum(sizes), -1, opening, producers
         )  # fmt: skip

@@ -289,7 +289,11 @@ class _ClusterRestore:
         opened = [planned for planned in self._planned if planned.outcomes.open_first and planned.row.state != "failed"]
         if not opened:
             return
-        facts = {planned.row.place: producers_with_transactions(planned.log) for planned in opened}
+        doubts = self.result.doubts
+        facts = {
+            planned.row.place: producers_with_transactions(planned.log, doubts, name=planned.log.name)
+            for planned in opened
+        }
         coordinator = CoordinatorLog(lacks=f"{TRANSACTIONS} is not here")
         if any(part.topic == TRANSACTIONS for part in self._disk.partitions):
             ids = {producer for planned in opened for producer in planned.outcomes.open_first}
