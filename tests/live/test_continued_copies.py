@@ -284,8 +284,6 @@ def test_an_archive_of_a_running_cluster(broker: pylogseg.Broker, tmp_path: Path
     (tmp_path / "restored").mkdir()
     assert run("restore", place, tmp_path / "restored").code == 0
     assert stored(tmp_path / "restored" / "orders-0") == stored(copy / "orders-0")
-    for wrong in ((url_of(broker), place), (copy, place, "--copy", copy)):
-        expect(run("archive", *wrong), 2, "kafka://HOST:PORT URL --copy DIR")
 
 
 #: Runs that die at one of their changes of the disk, as forks of a process without threads, until one comes through.

@@ -13,6 +13,7 @@ from typing import Any
 
 from pylogseg._version import __version__
 from pylogseg.archive.facts import file_faults, id_faults, settle_facts
+from pylogseg.archive.from_cluster import ClusterSource
 from pylogseg.archive.losses import (
     absence_fault,
     absent_partitions,
@@ -33,18 +34,14 @@ from pylogseg.disk.listing import open_dir
 from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.stores import ObjectStore, check_objects
 from pylogseg.disk.tier.keys import PublicKey
-from pylogseg.disk.tier.point import (
-    FILES,
-    MARK,
-    CommitAboveEnd,
-    Point,
-    PointName,
-)
+from pylogseg.disk.tier.point import FILES, MARK, ArchivedPartition, CommitAboveEnd, Point, PointName
 from pylogseg.disk.tier.point_json import parse_point
 from pylogseg.disk.tier.points import archive_store, mark_text, new_id, read_mark, read_point, write_point
 from pylogseg.disk.tier.writing import UploadForm
+from pylogseg.env.beside import temporary_folder
 from pylogseg.env.executor import INLINE, Executor, Threads, Workload, choose_executor
 from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.urls import CLUSTER_SCHEME
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
@@ -62,6 +59,7 @@ from pylogseg.values.internal.cluster_state import cluster_state
 #: A running broker writes its high watermarks every 5 s.
 _WAIT_SECONDS = 6.0
 _MOST_LOOKS = 3
+SPOOL_OPTION = "spool"  #: Of `storage_options`.
 #: A clock that goes back no further is set by the network.
 _SKEW_MS = 60_000
 #: The last moment of which a point can have an id.
@@ -162,6 +160,7 @@ def write(
     disks : path, sequence of path, or Reader
         Log directories of one cluster on this machine, or folders of several. A reader stands for the log directories
         that it reads. An archive has all of them: options of a reader are refused, but for `max_bytes_per_second`.
+        Or the ``kafka://`` URL of a running cluster, or of one of its topics: its partitions are fetched.
     archive : path or URL
         An empty place, or an archive of this cluster.
     encrypt_to : path, optional
@@ -182,7 +181,8 @@ def write(
     max_bytes_per_second : int, optional
         Read no faster.
     storage_options : mapping, optional
-        Options of fsspec.
+        Options of fsspec. For a running cluster, ``spool`` is the folder for a segment of each partition at work; by
+        default that of temporary files.
     on_size, on_bytes : callable, optional
         Get how many bytes will be read, and how many were read since the last call.
 
@@ -208,11 +208,25 @@ def write(
     else:
         paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
     throttle = Throttle.of(max_bytes_per_second)
-    store, work = archive_store(archive, storage_options), choose_executor(executor, jobs)
+    options = dict(storage_options or {})
+    spool = options.pop(SPOOL_OPTION, None)
+    store, work = archive_store(archive, options), choose_executor(executor, jobs)
+    url = next((text for path in paths if (text := os.fspath(path)).startswith(CLUSTER_SCHEME)), None)
+    if url is not None and (len(paths) > 1 or not isinstance(work, Threads)):
+        raise RequestError(f"{url}: a running cluster is archived alone, by threads of this machine")
+    if url is None and spool is not None:
+        raise RequestError("a spool is for a running cluster: of disks, nothing is fetched")
     check_place(store)  # before there is a lock in it
-    with lock_place(store, "archive"):
+    with lock_place(store, "archive"), contextlib.ExitStack() as stack:
+        source: SeenCluster | ClusterSource
+        if url is None:
+            source = look(paths)
+        else:
+            assert isinstance(work, Threads)
+            folder = stack.enter_context(temporary_folder("pylogseg-spool-", spool))
+            source = ClusterSource(url, str(folder), store.url, options, work.jobs, on_bytes)
         try:
-            return _Archiving(store, form, work, throttle, to_end, on_bytes, paths).run(forget, on_size)
+            return _Archiving(store, form, work, throttle, to_end, on_bytes, source).run(forget, on_size)
         except StorageError as error:
             if not error.path.startswith(store.url):
                 raise
@@ -239,13 +253,14 @@ class _Archiving:
         throttle: Throttle | None,
         to_end: bool,
         on_bytes: Callable[[int], None] | None,
-        paths: Sequence[str | os.PathLike[str]],
+        source: SeenCluster | ClusterSource,
     ) -> None:
         self._store, self._form, self._executor, self._throttle = store, form, executor, throttle
         self._to_end, self._on_bytes, self._now_ms = to_end, on_bytes, time.time_ns() // 1_000_000
         self._names: list[PointName] = []  #: The points that there are.
         self._faults: list[str] = []  #: Of the archive.
-        self._seen = look(paths)
+        self._cluster = source if isinstance(source, ClusterSource) else None
+        self._seen = source.seen if isinstance(source, ClusterSource) else source
         self._times = stamps(self._seen.disks)
         self._around = Around(self._seen.disk, self._seen.clusters)
         self._before = self._newest_point()
@@ -260,10 +275,12 @@ class _Archiving:
 
     def run(self, forget: Sequence[str], on_size: Callable[[int], None] | None) -> ArchiveResult:
         self._look_at_archive(forget)
-        plans = [self._plan(key) for key in sorted(self._seen.copies)]
-        if on_size is not None:
+        if self._cluster is not None:
+            self._fetch(self._cluster, on_size)
+        plans = [self._plan(key) for key in sorted(self._seen.copies) if self._seen.copies[key]]
+        if on_size is not None and self._cluster is None:
             on_size(sum(each.size for each in plans))
-        self._written = self._upload(plans)
+        self._written |= self._upload(plans)
         self._look_again()
         self._look_at_holes()
         self._add_faults()
@@ -278,9 +295,13 @@ class _Archiving:
             self._seen.take_ids(before)
             absent = absent_partitions(self._seen, before)
         self._forgotten = forgotten_keys(forget, absent, before)
+        if self._cluster is not None and before is not None:
+            self._forgotten |= self._cluster.find_made_again(before)
         self._listing = list_objects(store)
         lost = lost_objects(store, self._listing, partitions)
         rotten, self._only_here = rotten_objects(store, partitions, self._seen)
+        if self._cluster is not None:  # what is still in the cluster is fetched again, and no more is needed
+            rotten, self._only_here = rotten | self._only_here, set()
         self._rotten = rotten - lost
         for name in self._rotten:
             self._listing.remove(name)
@@ -290,6 +311,17 @@ class _Archiving:
                 archived_log_key(each): Past(each, before.disks[each.disk].path, lost_segments(each, self._lost))
                 for each in partitions
             }
+
+    def _fetch(self, cluster: ClusterSource, on_size: Callable[[int], None] | None) -> None:
+        """Take the partitions of a running cluster, as they come."""
+        if on_size is not None:
+            on_size(cluster.size)
+        with self._uploading() as job:
+
+            def upload(plan: PartitionPlan, past: ArchivedPartition | None) -> WrittenPartition:
+                return write_partition(job, self._make_item(plan, past), lambda size: None)
+
+            self._written = cluster.fetch(self._before, self._past, upload)
 
     def _plan(self, key: LogKey) -> PartitionPlan:
         copies, past = self._seen.copies[key], self._past.get(key, Past())
@@ -305,19 +337,14 @@ class _Archiving:
         return plan
 
     def _upload(self, plans: Sequence[PartitionPlan]) -> dict[LogKey, WrittenPartition]:
-        nothing: dict[str, int] = {}
-        items = [
-            PartitionItem(
-                plan,
-                self._past.get(plan.key, Past()).partition,
-                self._listing.segments.get(plan.folder, nothing),
-                self._listing.files.get(plan.folder, nothing),
-                frozenset(name for name in self._lost if name.startswith(f"{FILES}/{plan.folder}/")),
-            )
-            for plan in plans
-        ]
+        items = [self._make_item(plan, self._past.get(plan.key, Past()).partition) for plan in plans]
         self._unmarked = {plan.key for plan in plans if plan.is_unmarked}
         return self._upload_items(items)
+
+    def _make_item(self, plan: PartitionPlan, past: ArchivedPartition | None) -> PartitionItem:
+        segments, files = self._listing.segments.get(plan.folder, {}), self._listing.files.get(plan.folder, {})
+        lost = frozenset(name for name in self._lost if name.startswith(f"{FILES}/{plan.folder}/"))
+        return PartitionItem(plan, past, segments, files, lost)
 
     def _look_again(self) -> None:
         """Look again at partitions for which the first look was too early: running brokers write checkpoints late.
@@ -327,6 +354,8 @@ class _Archiving:
         """
         seen, written = self._seen, self._written
         self._above = self._commits_above_end(self._before)
+        if self._cluster is not None:  # a high watermark is that of the moment
+            return
         for _ in range(_MOST_LOOKS):
             late = {(each.topic, each.partition) for each in self._above}
             again = [
@@ -392,12 +421,16 @@ class _Archiving:
         faults = list(dict.fromkeys([*(f"{p.name}: {p.fault}" for p in point.partitions if p.fault), *point.faults]))
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
 
-    def _upload_items(self, items: Sequence[PartitionItem]) -> dict[LogKey, WrittenPartition]:
-        """Upload missing offsets by workers; the driver itself uploads the small files of a complete partition."""
+    @contextlib.contextmanager
+    def _uploading(self) -> Iterator[UploadJob]:
         is_here = isinstance(self._executor, Threads)
         with self._store.scratch() if is_here else contextlib.nullcontext() as scratch:
             times_ms = tuple(name.time_ms for name in self._names)
-            job = UploadJob(self._store, self._form, scratch, self._throttle, self._now_ms, times_ms)
+            yield UploadJob(self._store, self._form, scratch, self._throttle, self._now_ms, times_ms)
+
+    def _upload_items(self, items: Sequence[PartitionItem]) -> dict[LogKey, WrittenPartition]:
+        """Upload missing offsets by workers; the driver itself uploads the small files of a complete partition."""
+        with self._uploading() as job:
             work = functools.partial(write_partition, job)
             lacking = [each for each in items if each.plan.lacking]
             sizes = [each.plan.size for each in lacking]
@@ -486,7 +519,8 @@ class _Archiving:
             absent = before.disks[each.disk]._replace(state="absent")
             if absent not in seen.disks:
                 seen.disks.append(absent)
-            fault = absence_fault(each, before, seen)
+            is_asked = self._cluster is None or self._cluster.is_whole
+            fault = absence_fault(each, before, seen) if is_asked else each.fault
             written[key] = WrittenPartition(replace(each, fault=fault, disk=seen.disks.index(absent)))
         now_there = {key: each.partition for key, each in written.items()}
         notes, faults = object_losses(self._lost, before, now_there, kept, self._store)

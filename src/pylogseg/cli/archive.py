@@ -10,7 +10,7 @@ import click
 
 from pylogseg.archive.looking import PointReport, archive_status, look_at_points
 from pylogseg.archive.pruning import PointChanges, prune
-from pylogseg.archive.writing import ArchiveResult, write
+from pylogseg.archive.writing import SPOOL_OPTION, ArchiveResult, write
 from pylogseg.cli import common, completion
 from pylogseg.cli.copy import copy_once
 from pylogseg.cli.options import question_option
@@ -29,7 +29,7 @@ Examples:
   pylogseg archive /data/kafka /backup --keep-last 24 --keep-daily 14
                                                    and prune, unless there are faults
   pylogseg archive /mnt/broker1 /mnt/broker2 s3://bucket/archive --spark yarn
-  pylogseg archive kafka://broker:9092 s3://bucket/archive --copy /data/copy
+  pylogseg archive kafka://broker:9092 s3://bucket/archive --spool /data/spool
                                                    of a cluster whose disks are not here
   pylogseg archive status /backup --max-age 10m    one line, for an alarm
   pylogseg archive points /backup
@@ -81,6 +81,12 @@ def archive() -> None:
     "the copy, as `pylogseg copy` does, and archives it.",
 )
 @click.option(
+    "--spool",
+    metavar="DIR",
+    help="For a running cluster without --copy: the folder for a segment of each partition at work, in place of "
+    "TMPDIR.",
+)
+@click.option(
     "--forget",
     multiple=True,
     metavar="TOPIC[-PARTITION]",
@@ -102,6 +108,7 @@ def run(
     url: str,
     every: float | None,
     copy: str | None,
+    spool: str | None,
     forget: tuple[str, ...],
     to_end: bool,
     encrypt_to: str | None,
@@ -118,9 +125,12 @@ def run(
     if forget and every is not None:
         raise click.UsageError("--forget is for one run: leave out --every")
     is_cluster = any(disk.startswith(CLUSTER_SCHEME) for disk in disks)
-    if is_cluster != (copy is not None) or (is_cluster and disks[1:]):
-        raise click.UsageError("a running cluster is archived alone, by its copy: kafka://HOST:PORT URL --copy DIR")
+    if (is_cluster and disks[1:]) or (copy is not None and (spool is not None or not is_cluster)):
+        raise click.UsageError(
+            "a running cluster is archived alone: kafka://HOST:PORT URL, with --copy DIR, --spool DIR, or neither"
+        )
     how: dict[str, Any] = {"encrypt_to": encrypt_to, "compress": compress == "zstd", "to_end": to_end, "forget": forget}
+    how["storage_options"] = {} if spool is None else {SPOOL_OPTION: spool}
     with workers.executor() as executor:
         how |= {"executor": executor, "max_bytes_per_second": max_bytes_per_second}
 

@@ -25,7 +25,7 @@ def storage_error(path: str | os.PathLike[str], operation: str, error: OSError) 
 
 
 def walk_folders(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield what `os.walk` does, but StorageError for a folder that cannot be listed: it is not taken for an empty one.
+    """Walk as `os.walk` does; StorageError for a folder that cannot be listed, which it would take for an empty one.
 
     A folder that is not there, or goes meanwhile, has nothing.
     """

@@ -65,6 +65,8 @@ class FetchedView:
         self.removed: list[Removed] = []
         #: Offsets at which the leader begins a segment, as far as its answers tell.
         self.borders: list[int] = []
+        #: Of an answer, at most; an answer has one batch at least.
+        self.piece_bytes = PIECE_BYTES
         self._cluster, self._topic, self._number, self._topic_id = cluster, topic, number, topic_id
         #: The last is the last stable offset, where a reading of committed records ends.
         self._next, self._end, self._stable = ends
@@ -144,7 +146,7 @@ class FetchedView:
 
     def _fetch(self, size: int) -> None:
         """Add the next piece, or find the end."""
-        piece_bytes = min(max(size, 1), PIECE_BYTES) if not self._answers else PIECE_BYTES
+        piece_bytes = min(max(size, 1), self.piece_bytes) if not self._answers else self.piece_bytes
         empty = 0
         while not self._is_done:
             before = self._next
@@ -275,7 +277,7 @@ class FetchedView:
         self._note_border(len(data), rows, part["highWatermark"])
         self._add(data, rows, part.get("abortedTransactions") or ())
         if self._answers > 1 and not self._is_done and self._link is not None:
-            self._ask(self._link, PIECE_BYTES)
+            self._ask(self._link, self.piece_bytes)
         return True
 
     def _wait_for_quota(self, throttle_ms: int) -> None:

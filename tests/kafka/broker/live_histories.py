@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Copies of three real brokers that go on: each partition has a history, and its copy is the leader's log.
 
-    live_histories.py [--seed N] [--rounds N] [--partitions N] [--steps N]
+    live_histories.py [--seed N] [--rounds N] [--partitions N] [--steps N] [--mode copy|archive]
 
 A round starts a controller and three brokers. Settings, replicas, producers (plain, idempotent, in transactions) and
 codecs are a matter of chance; topics are compacted, lose their beginning, and are deleted and made again; brokers die,
 stall, and elect leaders, cleanly and not. All the while a process copies the cluster again and again, and is often
 killed. At the end the copy of each partition has to be what its leader has on its disk, byte by byte and segment by
 segment, from where both have it; or the run has named why it is not: the log was cut, or the topic made again. Of a
-compacted log, whatever the leader has is in the copy. Prints a line for each difference and a summary; exit code 1 if
-there is one. KAFKA_VERSION is that of the brokers (4.3.0). Three to five minutes a round. Needs confluent-kafka and
+compacted log, whatever the leader has is in the copy. With `--mode archive` the process archives the cluster without a
+copy. What is restored from the newest point has to be the leader's log, also of a log that was cut or made again, and
+an archive by a copy has to say the same of each partition. Prints a line for each difference and a summary; exit code 1
+if there is one. KAFKA_VERSION is that of the brokers (4.3.0). Three to five minutes a round. Needs confluent-kafka and
 kafka-python.
 """
 
@@ -80,11 +82,12 @@ class Histories(Cluster):
 
 
 class Copying(threading.Thread):
-    """Runs `copy` again and again; a run may be killed at any moment."""
+    """Runs `copy`, or `archive`, again and again; a run may be killed at any moment."""
 
-    def __init__(self, cluster: Cluster, chance: random.Random, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, chance: random.Random, folder: Path, command: str) -> None:
         super().__init__(daemon=True)
         self._chance, self._folder, self._is_over = chance, folder, threading.Event()
+        self._command = command
         self._url = "kafka://" + ",".join(f"127.0.0.1:{node.port}" for node in cluster.brokers)
         self.counts, self.said = Counter[str](), list[str]()
 
@@ -93,9 +96,10 @@ class Copying(threading.Thread):
             self.copy(self._chance.choice((None, None, 0.2, 0.5, 1, 2, 4)))
             time.sleep(self._chance.choice((0, 0.3, 1, 3)))
 
-    def copy(self, seconds: float | None) -> int:
+    def copy(self, seconds: float | None, *more: str) -> int:
         """Run it, and kill it after the time that it takes to start, and some seconds."""
-        words = [sys.executable, "-m", "pylogseg", "copy", self._url, str(self._folder), "--json", "--jobs", "2"]
+        words = [sys.executable, "-m", "pylogseg", self._command, self._url, str(self._folder), "--json", "--jobs", "2"]
+        words += more
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 output, errors = process.communicate(timeout=None if seconds is None else 0.4 + seconds)
@@ -108,7 +112,7 @@ class Copying(threading.Thread):
         self.counts[f"exit code {code}"] += 1
         self.said += errors.splitlines()
         if code not in (0, 1, 2) or "Traceback" in errors:
-            self.said.append(f"DIFFERENCE copy ended with {code}: {errors[-2000:]}")
+            self.said.append(f"DIFFERENCE {self._command} ended with {code}: {errors[-2000:]}")
         for line in output.splitlines():
             row = json.loads(line)
             if row["type"] == "partition":
@@ -122,9 +126,10 @@ class Copying(threading.Thread):
 
 
 def segments_of(folder: Path) -> dict[int, bytes]:
-    """Return the segments of a partition, without the zeros that a broker preallocates."""
-    found = {int(path.name[:20]): path.read_bytes().rstrip(b"\0") for path in sorted(folder.glob("*.log"))}
-    return {base: data for base, data in found.items() if data}
+    """Return the segments of a partition, the last one without the zeros that a broker preallocates."""
+    found = {int(path.name[:20]): path.read_bytes() for path in sorted(folder.glob("*.log"))}
+    there = {base: data for base, data in found.items() if data.rstrip(b"\0")}
+    return {base: data if base < max(there) else data.rstrip(b"\0") for base, data in there.items()}
 
 
 def compare(cluster: Histories, folder: Path, stopped: dict[str, str]) -> Iterator[str]:
@@ -170,13 +175,55 @@ def _compare_records(copy: Path, own: Path) -> Iterator[str]:
         yield f"{copy.name}: compacted, and {len(lacking)} records are not in the copy, the first at {lacking[0]}"
 
 
-def play(seed: int, partitions: int, steps: int, root: Path) -> tuple[int, list[str]]:
+def check_copy(cluster: Histories, copying: Copying, folder: Path, stopped: dict[str, str]) -> Iterator[str]:
+    yield from compare(cluster, folder, stopped)
+    done = subprocess.run(
+        [sys.executable, "-m", "pylogseg", "verify", "-q", str(folder)], capture_output=True, text=True
+    )
+    if done.returncode and not copying.counts["gaps"]:
+        yield f"verify of the copy: {done.stdout[-1500:]}{done.stderr[-1500:]}"
+
+
+def check_archive(cluster: Histories, archiving: Copying, place: Path) -> Iterator[str]:
+    """Yield what the newest point has otherwise than the leaders' disks, or than an archive that is made by a copy."""
+    restored, other, copy = place.with_name("restored"), place.with_name("by-copy"), place.with_name("copied")
+    restored.mkdir()
+    for words in (("restore", place, restored), ("verify", "-q", "--read-all", place)):
+        done = subprocess.run([sys.executable, "-m", "pylogseg", *map(str, words)], capture_output=True, text=True)
+        if done.returncode:
+            yield f"{words[0]} ended with {done.returncode}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
+    yield from compare(cluster, restored, {})
+    by_copy = Copying(cluster, random.Random(0), other, "archive")
+    code = by_copy.copy(None, "--copy", str(copy))
+    if code:
+        yield f"the archive by a copy ended with {code}: {by_copy.said}"
+    points = [pylogseg.archive.read_point(each, pylogseg.archive.list_points(each)[-1]) for each in (place, other)]
+    ours, theirs = ({part.name: part for part in point.partitions} for point in points)
+    for key in cluster.keys:
+        name = f"{key[0]}-{key[1]}"
+        one, two = ours.get(name), theirs[name]
+        if one is None:
+            yield f"{name}: it is not in the point"
+            continue
+        facts = [(p.topic_id, p.end_offset, p.last_stable_offset, p.fault) for p in (one, two)]
+        if facts[0] != facts[1]:
+            yield f"{name}: {facts[0]}, and by a copy {facts[1]}"
+        starts = {each.base_offset: each for each in two.segments}
+        same = sum(starts.get(each.base_offset) == each for each in one.segments)
+        equal = sum(
+            (found := starts.get(each.base_offset)) is not None and found.log == each.log for each in one.segments
+        )
+        cluster.counts["segments"] += len(one.segments)
+        cluster.counts["of the same bytes as by a copy"] += max(same, equal)
+
+
+def play(seed: int, partitions: int, steps: int, root: Path, mode: str) -> tuple[int, list[str]]:
     """Play one round; return the partitions and the differences."""
-    chance, folder = random.Random(seed), root / "copy"
+    chance, folder = random.Random(seed), root / mode
     cluster = Histories(root / "cluster", chance, partitions)
     try:
         cluster.begin()
-        copying = Copying(cluster, random.Random(seed), folder)
+        copying = Copying(cluster, random.Random(seed), folder, mode)
         copying.start()
         cluster.write()
         for _ in range(steps):
@@ -199,12 +246,12 @@ def play(seed: int, partitions: int, steps: int, root: Path) -> tuple[int, list[
                 stopped[name] = rest
         if code not in (0, 1):
             differences.append(f"the last run ended with {code}: {copying.said}")
-        differences += compare(cluster, folder, stopped)
-        done = subprocess.run(
-            [sys.executable, "-m", "pylogseg", "verify", "-q", str(folder)], capture_output=True, text=True
-        )
-        if done.returncode and not copying.counts["gaps"]:
-            differences.append(f"verify of the copy: {done.stdout[-1500:]}{done.stderr[-1500:]}")
+        if mode == "archive":
+            if copying.copy(None):  # what the one before has said, it has said once
+                differences.append(f"one more run has faults: {copying.said}")
+            differences += check_archive(cluster, copying, folder)
+        else:
+            differences += check_copy(cluster, copying, folder, stopped)
         print(f"  {dict(copying.counts)}")
         print(f"  {dict(cluster.counts + cluster.writers.counts)}", flush=True)
     finally:
@@ -213,4 +260,4 @@ def play(seed: int, partitions: int, steps: int, root: Path) -> tuple[int, list[
 
 
 if __name__ == "__main__":
-    play_rounds(__doc__, play)
+    play_rounds(__doc__, play, modes=("copy", "archive"))

@@ -63,6 +63,7 @@ class Copied(Outcome):
     dry_run: bool = False
     is_marked_clean: bool = False
     lacking: list[Finding] = field(default_factory=list)
+    made: str = field(default="copy", repr=False)  #: The word for what the run makes.
 
     def __iter__(self) -> Iterator[PartitionCopy]:
         return iter(self.partitions)
@@ -81,11 +82,11 @@ class Copied(Outcome):
         """Yield the parts of the source that the copy lacks."""
         for row in self:
             if row.state == "failed" and not row.looks:
-                yield f"{row.name} is not in the copy: {row.reason}"
+                yield f"{row.name} is not in the {self.made}: {row.reason}"
             elif row.state in ("failed", "stopped"):
-                yield f"{row.name} ends at offset {row.log_end} in the copy: {row.reason}"
+                yield f"{row.name} ends at offset {row.log_end} in the {self.made}: {row.reason}"
             for first, end in row.removed:
-                yield f"{row.name}: {offsets_text(first, end)} are not in the copy: retention removed them first"
+                yield f"{row.name}: {offsets_text(first, end)} are not in the {self.made}: retention removed them first"
         yield from (f"{unread}; it is not in the copy" for unread in self.unread)
 
     def lines(self) -> Iterator[str]:

@@ -60,7 +60,7 @@ def copy_cluster(
     place = os.path.abspath(target)
     check_outside(os.path.dirname(place))
     ledger = CopyLedger.read(place)
-    copy = _ClusterCopy(source, choice, Copied(source, target, dry_run=dry_run), place, threads, on_bytes)
+    copy = ClusterCopy(source, choice, Copied(source, target, dry_run=dry_run), place, threads, on_bytes)
     if ledger is not None and ledger.is_ended:
         raise RequestError(
             f"{place}: the transactions of this copy were ended in it, so it never goes on: name another"
@@ -86,7 +86,7 @@ def copy_cluster(
     return result
 
 
-class _Job(NamedTuple):
+class FetchJob(NamedTuple):
     """A partition to fetch."""
 
     part: Partition
@@ -96,7 +96,9 @@ class _Job(NamedTuple):
     known_epoch: int  #: The one that the copy had before; -1 for a new one.
 
 
-class _ClusterCopy:
+class ClusterCopy:
+    """One run over a cluster; an archive has one of its own, whose logs go up as they come."""
+
     def __init__(
         self,
         source: str,
@@ -137,7 +139,7 @@ class _ClusterCopy:
     def _size_of(self, part: Partition) -> int:
         if part.error is not None:
             return 0
-        copied, listed = self._ledger.logs.get(part.name), _ends_of(part)
+        copied, listed = self._ledger.logs.get(part.name), ends_of(part)
         first = listed.start if copied is None else max(listed.start, copied.end)
         return int(listed.size * max(0, listed.end - first) / max(1, listed.end - listed.start))
 
@@ -166,6 +168,11 @@ class _ClusterCopy:
     def _run(self, directory: LogDirectory) -> None:
         if not directory.was_clean:
             self._recover(directory)
+        self._add_all(directory)
+        self._keep_settings()
+        self._add_gone()
+
+    def _add_all(self, directory: LogDirectory) -> None:
         # Offsets that groups commit are of records that were there before, and the coordinators' log of transactions
         # says how each ended that is in the logs: so one is listed first, and the other last.
         groups = [part for part in self._listing if part.topic == GROUPS]
@@ -175,8 +182,6 @@ class _ClusterCopy:
         self._add(directory, [part for part in self._listing if part.topic not in (GROUPS, TRANSACTIONS)])
         if any(part.topic == TRANSACTIONS for part in self._listing):
             self._add(directory, [part for part in self._list() if part.topic == TRANSACTIONS])
-        self._keep_settings()
-        self._add_gone()
 
     def _recover(self, directory: LogDirectory) -> None:
         """Find the ends of the logs that a killed run was appending to."""
@@ -203,9 +208,12 @@ class _ClusterCopy:
     def _path(self, name: str) -> str:
         return os.path.join(self._place, name)
 
+    def _has_folder(self, name: str) -> bool:
+        return os.path.isdir(self._path(name))
+
     # ---- what there is to do ----
 
-    def _make_jobs(self, parts: Sequence[Partition]) -> list[_Job]:
+    def _make_jobs(self, parts: Sequence[Partition]) -> list[FetchJob]:
         """Compare partitions with the copy; partitions with nothing new, or without a continuation, only get a row."""
         rows = {part.name: self._row(part) for part in parts}
         live = [part for part in parts if part.error is None and rows[part.name].state == "copied"]
@@ -233,31 +241,28 @@ class _ClusterCopy:
     def _row(self, part: Partition) -> PartitionCopy:
         row = PartitionCopy(part.name, part.path, os.path.join(self.result.target, part.name))
         copied = self._ledger.logs.get(part.name)
-        if copied is not None and not os.path.isdir(self._path(part.name)) and copied.end > copied.start:
+        if copied is not None and not self._has_folder(part.name) and copied.end > copied.start:
             del self._ledger.logs[part.name]  # somebody has removed it, and gets it again
             copied = None
         if copied is not None:
             row.log_end, row.looks = copied.end, 1
         if part.error is not None:
             self._fail(row, part.error)
-        elif copied is None and os.path.isdir(self._path(part.name)):
+        elif copied is None and self._has_folder(part.name):
             row.state, row.reason, row.looks = "failed", f"{self._path(part.name)} is not of this copy", 0
-        elif copied is not None and copied.topic_id and (now := _topic_id(part)) and now != copied.topic_id:
+        elif copied is not None and copied.topic_id and (now := listed_topic_id(part)) and now != copied.topic_id:
             row.state = "stopped"
             row.reason = f"the topic was deleted and made again: it was {copied.topic_id}, and is {now}; move "
             row.reason += f"{self._path(part.name)} away, and the next run copies the new one"
         return row
 
-    def _compare(self, part: Partition, row: PartitionCopy, end: EpochEnd) -> _Job | None:
-        listed, copied = _ends_of(part), self._ledger.logs.get(part.name)
+    def _compare(self, part: Partition, row: PartitionCopy, end: EpochEnd) -> FetchJob | None:
+        listed, copied = ends_of(part), self._ledger.logs.get(part.name)
         if copied is None:
             row.first_offset, row.looks = listed.start, 1
-            return _Job(part, listed, row, end.leader_epoch, -1)
+            return FetchJob(part, listed, row, end.leader_epoch, -1)
         row.first_offset = copied.end
-        cut = (
-            f"the copy, up to offset {copied.end}, stays as it is; move {self._path(part.name)} away, and the next run "
-            "copies the log that the cluster has now"
-        )
+        cut = self._say_that_it_stays(part.name, copied)
         if copied.epoch >= 0 and end.offset is not None and end.offset < copied.end:
             row.state = "stopped"
             row.reason = f"the log was cut at offset {end.offset} by an unclean election, and {cut}"
@@ -274,7 +279,13 @@ class _ClusterCopy:
             return None
         if listed.start > copied.end:
             self._note_gap(copied, row, copied.end, listed.start)
-        return _Job(part, listed, row, end.leader_epoch, copied.epoch)
+        return FetchJob(part, listed, row, end.leader_epoch, copied.epoch)
+
+    def _say_that_it_stays(self, name: str, copied: CopiedLog) -> str:
+        return (
+            f"the copy, up to offset {copied.end}, stays as it is; move {self._path(name)} away, and the next run "
+            "copies the log that the cluster has now"
+        )
 
     def _note_gap(self, copied: CopiedLog, row: PartitionCopy, first: int, end: int) -> None:
         copied.gaps.append([first, end])
@@ -304,7 +315,7 @@ class _ClusterCopy:
         topics: dict[str, KeptTopic] = {}
         for part in self._listing:
             copied = self._ledger.logs.get(part.name)
-            if copied is not None and copied.topic_id and copied.topic_id == _topic_id(part):
+            if copied is not None and copied.topic_id and copied.topic_id == listed_topic_id(part):
                 topic = topics.setdefault(part.topic, KeptTopic(part.topic, copied.topic_id))
                 topic.count = max(topic.count, part.partition + 1)
                 topic.epochs[part.partition] = max(copied.epoch, 0)
@@ -312,7 +323,7 @@ class _ClusterCopy:
         settings = topic_settings(files.cluster, sorted(topics)) if isinstance(files, LiveFiles) else {}
         for name, own in settings.items():
             if isinstance(own, StorageError):
-                self.result.doubts.append(f"{name}: its settings are not in the copy: {own.reason}")
+                self.result.doubts.append(f"{name}: its settings are not in the {self.result.made}: {own.reason}")
             else:
                 topics[name].settings = own
         keep_topics(self._storage, self._place, {name: topics[name] for name in settings})
@@ -326,7 +337,7 @@ class _ClusterCopy:
             return
         for job in jobs:
             log = self._ledger.logs.setdefault(
-                job.part.name, CopiedLog(_topic_id(job.part), job.listed.start, job.listed.start)
+                job.part.name, CopiedLog(listed_topic_id(job.part), job.listed.start, job.listed.start)
             )
             log.epoch = job.leader_epoch
         self._ledger.write(self._storage, self._place)  # before there is more than it says
@@ -334,10 +345,10 @@ class _ClusterCopy:
         for _ in Threads(self._threads).map(lambda job, advance: self._fetch(directory, job, advance), jobs, work):
             pass
 
-    def _fetch(self, directory: LogDirectory, job: _Job, advance: Advance) -> None:
+    def _fetch(self, directory: LogDirectory, job: FetchJob, advance: Advance) -> None:
         row, copied = job.row, self._ledger.logs[job.part.name]
         before, end = copied.end, None
-        log = FetchedLog(directory, job.part.name, copied)
+        log = self._make_log(directory, job)
         try:
             try:
                 if log.is_there:
@@ -356,15 +367,22 @@ class _ClusterCopy:
                     copied.end = max(copied.end, end or 0)
                 row.log_end, row.bytes = copied.end, log.size
         except PylogsegError as error:
-            if isinstance(error, StorageError) and error.path.startswith(self._place) and error.errno is not None:
-                raise  # the disk of the copy
+            if isinstance(error, StorageError) and self._is_of_target(error):
+                raise
             self._fail(row, error)
             if end is None and job.known_epoch < 0 and not log.is_there:
                 row.looks = 0
                 with self._lock:
                     del self._ledger.logs[job.part.name]
 
-    def _fetch_batches(self, job: _Job, log: FetchedLog, advance: Advance) -> None:
+    def _make_log(self, directory: LogDirectory, job: FetchJob) -> FetchedLog:
+        return FetchedLog(directory, job.part.name, self._ledger.logs[job.part.name])
+
+    def _is_of_target(self, error: StorageError) -> bool:
+        """Check whether an error is of the disk of the copy, not of a partition."""
+        return error.path.startswith(self._place) and error.errno is not None
+
+    def _fetch_batches(self, job: FetchJob, log: FetchedLog, advance: Advance) -> None:
         segment, listed, copied = job.part.segments[0], job.listed, log.copied
         with segment.open() as view:
             assert isinstance(view, FetchedView)
@@ -425,12 +443,12 @@ class _ClusterCopy:
             yield UnfinishedCopy(row, self._path(row.name), self._ledger.logs[row.name].start)
 
 
-def _ends_of(part: Partition) -> ListedLog:
+def ends_of(part: Partition) -> ListedLog:
     assert isinstance(part.files, LiveFiles)
     return part.files.ends_of(part.path)
 
 
-def _topic_id(part: Partition) -> str:
+def listed_topic_id(part: Partition) -> str:
     assert isinstance(part.files, LiveFiles)
     return part.files.topic_id_of(part.path)
 
