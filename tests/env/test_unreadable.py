@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -223,6 +224,31 @@ def test_a_file_without_rights_hides_no_other(logs: Path, name: str) -> None:
     assert "Permission denied" in done.stderr
     assert LOST in done.stderr
     assert len(done.stdout.splitlines()) >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or not shutil.which("setpriv"), reason="root needs setpriv")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ls d a", "cat d a", "cat d -t a -p 0", "cat d z-0", "grep -e v d a", "stats d a", "verify d a", "latest d a",
+        "export d a --out out", "lake d a delta:out --to-end", "diff d d/one a", "diff d/one d", "diff d d/one",
+    ],
+)  # fmt: skip
+def test_names_do_not_hide_a_log_directory_that_cannot_be_listed(logs: Path, words: str) -> None:
+    """Anything may be in it, also more of the topic."""
+    for name in ("one", "two"):
+        (logs / "d" / name).mkdir()
+    for topic in "abc":
+        (logs / "d" / f"{topic}-0").rename(logs / "d" / "one" / f"{topic}-0")
+    (logs / "d" / "two").chmod(0)
+    words_of_fork = forked.command(*words.split(), before=without_rights())
+    done = subprocess.run(words_of_fork, env=environment(), capture_output=True, text=True, cwd=logs)
+    assert done.returncode == 2, done
+    assert re.search("d/two(: cannot list|.*\n.*cannot list|: bytes 0 to 0)", done.stderr + done.stdout), done
+    kept = subprocess.run(
+        forked.command("cat", "d", "a-0", before=without_rights()), env=environment(), capture_output=True, cwd=logs
+    )
+    assert (kept.returncode, kept.stderr) == (0, b""), "the partition that was asked for is whole"
 
 
 def test_skip_goes_on_behind_a_file_that_cannot_be_opened(logs: Path) -> None:

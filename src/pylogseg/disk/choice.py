@@ -90,6 +90,11 @@ def whole_number(number: Any, name: str) -> int:
         raise RequestError(f"{name} must be a whole number, not {number!r}") from None
 
 
+def is_unlisted(partition: Any) -> bool:
+    """Check whether it stands for a folder beside log directories that could not be listed: anything may be in it."""
+    return partition.partition < 0 and not partition.topic and partition.error is not None
+
+
 def with_two_meanings(disk: Any, names: Iterable[str]) -> list[str]:
     """Return the names that are a topic's and also a partition's of another topic: of ``orders-0`` and ``orders``."""
     live = [partition for partition in disk.partitions if partition.is_live]
@@ -102,6 +107,8 @@ def of_topics(disk: _Disk, names: Sequence[str]) -> _Disk:
     topics = {partition.topic for partition in disk.partitions}.intersection(names)
     others = [name for name in names if name not in topics]
     named = disk.select(others).partitions if topics and others else ()
-    kept = tuple(member for member in disk.partitions if member.topic in topics or member in named)
+    kept = tuple(
+        member for member in disk.partitions if member.topic in topics or member in named or is_unlisted(member)
+    )
     chosen: _Disk = replace(disk, partitions=kept) if topics else disk
     return chosen

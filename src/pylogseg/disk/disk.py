@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.choice import PartitionChoice, is_unlisted
 from pylogseg.disk.folders import is_asked, not_here
 from pylogseg.disk.notes import Note, note_lines
 from pylogseg.env.filesystem import FileSystem, FileView
@@ -339,22 +339,26 @@ class Disk:
     @staticmethod
     def _of_numbers(disk: Disk, choice: PartitionChoice) -> Disk:
         there = [p for p in disk.partitions if disk.is_named or not p.state]
-        choice.check_numbers([p.partition for p in there] + [segment.partition for segment in disk.loose])
+        if not any(map(is_unlisted, there)):
+            choice.check_numbers([p.partition for p in there] + [segment.partition for segment in disk.loose])
         return replace(
             disk,
-            partitions=tuple(p for p in there if choice.has_number(p.partition)),
+            partitions=tuple(p for p in there if choice.has_number(p.partition) or is_unlisted(p)),
             loose=tuple(segment for segment in disk.loose if choice.has_number(segment.partition)),
         )
 
     def _of_names(self, names: Iterable[str]) -> Disk:
         chosen: dict[str, Partition] = {}
         loose: dict[str, Segment] = {}
+        unlisted = [p for p in self.partitions if is_unlisted(p)]
         for name in names:
             asked, files = self._select_partitions(name), [s for s in self.loose if _is_of(s, name)]
-            if not asked and not files:
+            if not asked and not files and not unlisted:
                 raise not_here(name, (p.name for p in self.partitions))
             chosen.update((p.path, p) for p in asked)
             loose.update((segment.path, segment) for segment in files)
+            if not any(p.name == name for p in asked):  # it may have more of what was asked for
+                chosen.update((p.path, p) for p in unlisted)
         return replace(self, partitions=tuple(chosen.values()), loose=tuple(loose.values()), is_named=True)
 
     def has(self, name: str) -> bool:

@@ -410,6 +410,9 @@ class _Comparison(NamedTuple):
         name, a, b = pair
         found = Difference(name, a.path if a else None, b.path if b else None)
         if a is None or b is None:
+            one = a or b
+            if one is not None and one.error is not None:  # nobody knows what is in it
+                list(one.chunks(0, OPEN_END, replace(self.state, gaps=found.gaps)))
             return found
         present = [a, b]
         found.log_starts = a.log_start_offset, b.log_start_offset
