@@ -35,7 +35,7 @@ def file_faults(log_dir: LogDir, checkpoints: OffsetCheckpoints) -> Iterator[str
             yield f"{harm}: {effect}"
     for part in log_dir.partitions:
         if part.topic == METADATA_TOPIC and (quorum := read_quorum_state(part.files, part.path)).is_damaged:
-            yield f"{quorum.problem}: nobody knows for which controller this node voted"
+            yield f"{quorum.problem}: the vote of this node is unknown"
 
 
 def id_faults(seen: SeenCluster) -> Iterator[str]:

@@ -207,7 +207,7 @@ def look_at_points(store: ObjectStore) -> PointsLook:
     gone = [key for key in map(list_key, sorted(needed)) if key not in listed and store.size(key) is None]
     if gone:
         points = [head.id for head in look.heads if any(list_key(name) in gone for name in head.lists)]
-        text = f"the list is not there, nor are {len(gone) - 1:,} others" if gone[1:] else "the list is not there"
+        text = f"the list is not there, and {len(gone) - 1:,} more are missing" if gone[1:] else "the list is not there"
         last = points[-1] if points else look.names[-1].id
         reason = f"{text}, and points need them: {max(len(points), 1):,}, the last is {last} (pylogseg verify)"
         look.damage.append(CorruptionError(store.name(gone[0]), 0, reason))

@@ -123,8 +123,8 @@ def plan_partition(
         plan.fault = f"offsets {plan.end} to {lost - 1} were committed, and no disk that was seen has them"
     if choice.absent and choice.rule not in (Rule.ISR, Rule.ELR) and all(copy.node_id is not None for copy in copies):
         plan.fault = plan.fault or (
-            f"brokers {', '.join(map(str, choice.absent))} were in sync, and none of their disks was seen: what was "
-            f"committed may lie behind offset {plan.end}"
+            f"brokers {', '.join(map(str, choice.absent))} were in sync, and none of their disks was given: "
+            f"committed records may lie behind offset {plan.end}"
         )
     plan.notes += [
         f"{plan.name}: {seen.disks[copies[alarm.replica].disk].path} has records from offset {alarm.first_offset} on,"
@@ -241,7 +241,8 @@ def _end_without_mark(
         plan.is_unmarked = _is_running(copies, seen)
         remedy = "wait for the broker to note it" if plan.is_unmarked else "`pylogseg archive --to-end` archives them"
         plan.fault = (
-            f"{end - plan.end:,} offsets, {offsets_text(plan.end, end)}, lie above what is known to be committed:"
+            f"{end - plan.end:,} offsets, {offsets_text(plan.end, end)}, lie above the last offset "
+            "that is proved to be committed:"
             f" {copies[0].unmarked}: {remedy}"
         )
 

@@ -91,7 +91,7 @@ def prune(
     keep_hourly, keep_daily : int
         Keep the last point of each of so many hours, or days (of UTC), that have one.
     dry_run : bool
-        Only say what would be removed.
+        List the objects to remove, and remove nothing.
     storage_options : mapping, optional
         Options of fsspec.
 
@@ -118,9 +118,7 @@ def prune(
         if known.fault is not None:
             raise known.fault
         if known.lost is not None:
-            reason = (
-                "the newest point is gone from the store, and what it needs is not known: run `archive` again first"
-            )
+            reason = "the newest point is gone from the store, so its objects are unknown: run `archive` again first"
             raise CorruptionError(store.name(known.lost.key), 0, reason)
         names = known.names
         if not names:

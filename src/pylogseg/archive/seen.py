@@ -213,7 +213,7 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
     seen = SeenCluster(disk, disks, notes=list(disk.notes))
     seen.faults += [fault for ledger in ledgers if ledger is not None for fault in ledger.faults]
     seen.faults += [
-        f"{m.problem}: whose disk this is, is not known"
+        f"{m.problem}: so the broker of this disk is unknown"
         for m in metas
         if not m.is_read and m.state is not FileState.ABSENT
     ]

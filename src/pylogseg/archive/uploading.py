@@ -304,7 +304,7 @@ class _Batches:
         """Return the batches before the first one that cannot belong here: no checksum covers offsets and epochs."""
         bases, lasts = rows.base_offset, rows.last_offset
         wrong = np.append(False, bases[1:] <= lasts[:-1]) | ((bases < self.reached) & (lasts >= self._first))
-        what = "does not follow those before it"
+        what = "does not follow the batches before it"
         if not wrong.any() and self._segment.next_base is not None:
             wrong, what = lasts >= self._segment.next_base, f"is not below {self._segment.next_base}, the next segment"
         if not wrong.any() and len(self._starts):

@@ -170,7 +170,9 @@ def verify_archive(
     summary.read_since_ms = min(before.values(), default=-1)
     if read == "none":
         unread = len(good.keys() - before.keys() - found.damaged)
-        summary.not_checked.append(f"what is in the objects now (--read-all); {unread:,} were never read (--read-new)")
+        summary.not_checked.append(
+            f"the bytes of the objects now (--read-all); {unread:,} were never read (--read-new)"
+        )
         return
     is_whole = choice.is_all and good.keys() == needs.objects.keys() and not (needs.errors or needs.conflicts)
     notes = _ReadNotes(found, summary, good)

@@ -230,7 +230,7 @@ def write(
         except StorageError as error:
             if not error.path.startswith(store.url):
                 raise
-            reason = f"{error.reason}; what was uploaded stays: the next run goes on with it"
+            reason = f"{error.reason}; the uploaded objects stay, and the next run uses them"
             raise StorageError(error.path, error.operation, reason, error.errno) from error
 
 

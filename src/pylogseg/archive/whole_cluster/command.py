@@ -405,7 +405,7 @@ def _configure_brokers(plan: RescuePlan, assignment: ClusterAssignment, image: I
         )
         text = (
             f"On node {broker.id}, set these lines in {PROPERTIES}, and remove controller.quorum.{other} if it is "
-            f"there. All other settings are to be those that the broker had{f'; it had {before}' if before else ''}."
+            f"there. All other settings stay as the broker had them{f'; it had {before}' if before else ''}."
         )
         yield RescueStep(text, broker.id, settings=settings)
 

@@ -123,5 +123,5 @@ def _place(
             continue
         copy_folder(storage, source, copy, advance)
         if difference := first_difference(storage, source, copy, advance):
-            raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
+            raise StorageError(copy, "copy", f"the copy differs from the restored partition: {difference}")
     note_entries(storage, target, entries)
