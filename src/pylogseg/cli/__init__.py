@@ -33,7 +33,7 @@ _COMMANDS = {
     "verify": ("pylogseg.cli.verify:verify", "Check headers, CRCs, records and indexes."),
     "recover": (
         "pylogseg.cli.recover:recover",
-        "Recover a log directory after a crash; report what is cut off, and keep copies.",
+        "Recover a log directory after a crash; report the cuts, and keep copies.",
     ),
     "compact": ("pylogseg.cli.compact:compact", "Keep the last record of each key, without a broker."),
     "retain": ("pylogseg.cli.retain:retain", "Delete the oldest segments: by age, size, offset or time."),
@@ -57,9 +57,9 @@ _COMMANDS = {
         "Cut damage out of logs, and with --keep-behind keep the good batches after it.",
     ),
     "stats": ("pylogseg.cli.stats:stats", "Count batches, codecs, sizes, keys and producers; explain missing offsets."),
-    "report": ("pylogseg.cli.report:report", "Show what is on a disk, and what is wrong with it, as one HTML page."),
+    "report": ("pylogseg.cli.report:report", "Write one HTML page about a disk: its contents, and its faults."),
     "groups": ("pylogseg.cli.groups:groups", "List consumer groups: state, members, offsets, lag."),
-    "transactions": ("pylogseg.cli.transactions:transactions", "List transactions, and find those that hang."),
+    "transactions": ("pylogseg.cli.transactions:transactions", "List transactions, and find hanging ones."),
     "cluster": (
         "pylogseg.cli.cluster:cluster",
         "Print a cluster's topics, partitions, settings, brokers, ACLs, quotas and users.",
@@ -75,7 +75,10 @@ _COMMANDS = {
         "pylogseg.cli.export:export",
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",
     ),
-    "audit": ("pylogseg.cli.audit:audit", "Check a table that was fed from Kafka: what is missing, double or changed."),
+    "audit": (
+        "pylogseg.cli.audit:audit",
+        "Check a table that was fed from Kafka: missing, double and changed records.",
+    ),
     "lake": ("pylogseg.cli.lake:lake", "Write topics to tables of a lakehouse, each record once."),
     "archive": ("pylogseg.cli.archive:archive", "Back up brokers' disks, each segment once, with points in time."),
     "restore": ("pylogseg.cli.restore:restore", "Restore partitions from a backup or an export into a log directory."),
@@ -166,7 +169,7 @@ class LazyCommands(click.Group):
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         has = {param.name for param in command.params} if command is not None else set()
         copy = ", or work on a copy: --into FOLDER" if "into" in has else ""
-        look = ", or look what it would do: --dry-run" if is_mount and "dry_run" in has else ""
+        look = ", or see its changes first: --dry-run" if is_mount and "dry_run" in has else ""
         way = "mount the file system writable" if is_mount else "run the command as the user who owns the files"
         return f"; {way}{copy}{look}"
 

@@ -90,7 +90,8 @@ def archive() -> None:
     "--forget",
     multiple=True,
     metavar="TOPIC[-PARTITION]",
-    help="Leave out of the points what no disk has any more, and nobody deleted by the metadata. May be given again.",
+    help="Leave this topic or partition out of new points: no disk has it any more, and the "
+    "metadata shows no deletion. May be given again.",
 )
 @click.option(
     "--to-end",
@@ -229,7 +230,7 @@ def diff(url: str, before: str, after: str, as_json: bool) -> None:
 @archive.command("prune")
 @_url
 @keep_options
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Print the objects that would be removed, and remove nothing.")
 @common.json_option
 def prune_command(url: str, dry_run: bool, as_json: bool, **keep: Any) -> None:
     """Remove points, then objects that no remaining point needs; the newest point always remains."""

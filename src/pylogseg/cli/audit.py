@@ -106,7 +106,7 @@ def _arguments(function: common.F) -> common.F:
     "--max-ranges", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
     help="List at most N ranges of each partition; all are counted.",
 )  # fmt: skip
-@click.option("--quiet", "-q", is_flag=True, help="Print only what is wrong, and the total.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only faults, and the total.")
 @reading_options("max_decompressed_bytes", "max_bytes_per_second")
 @common.json_option
 @workers_option

@@ -119,7 +119,7 @@ memory_map_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_note_map,
-    help="Map files instead of reading them; only those that nobody cuts, such as a backup.",
+    help="Map files instead of reading them; only for files that no process truncates, such as a backup.",
 )
 
 

@@ -73,10 +73,10 @@ read is reported and left out, the rest is copied); 130 interrupted.
 @common.transfer_options(
     {"type": LocalOrCluster(exists=True, file_okay=False)},
     {"type": Local()},
-    "Only list what would be copied, and how many bytes.",
+    "Only list the partitions that would be copied, with their bytes.",
 )
 @click.option(
-    "--follow", "-F", is_flag=True, help="For a cluster: go on, and copy what is new every --every, until Ctrl-C."
+    "--follow", "-F", is_flag=True, help="For a cluster: continue, and copy new records every --every, until Ctrl-C."
 )
 @click.option(
     "--every",

@@ -52,7 +52,9 @@ interrupted.
     help="The folder of a Kafka to start too; default: KAFKA_HOME.",
 )
 @click.option(
-    "--cluster", is_flag=True, help="Start what `restore --cluster` makes too: a controller, and a broker with all."
+    "--cluster",
+    is_flag=True,
+    help="Start also the cluster that `restore --cluster` makes: a controller, and a broker with all partitions.",
 )
 @click.option(
     "--folder",

@@ -183,7 +183,7 @@ class _Out:
 @click.option(
     "--by-date",
     is_flag=True,
-    help="Write OUT/topic=NAME/date=YYYY-MM-DD/..., and only what has changed since the last run.",
+    help="Write OUT/topic=NAME/date=YYYY-MM-DD/..., and only segments that changed since the last run.",
 )
 @click.option(
     "--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions, in any format."

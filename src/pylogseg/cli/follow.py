@@ -78,11 +78,11 @@ def follow(
     if query.selection.latest:
         raise RequestError("--follow has no end: it cannot be combined with --latest")
     if common.is_mapped():
-        raise RequestError("--follow reads what is being written: it cannot be combined with --memory-map")
+        raise RequestError("--follow reads files that a broker writes to: it cannot be combined with --memory-map")
     if any(isinstance(log_dir.files, TierFiles) for log_dir in chosen.disk.log_dirs):
         raise RequestError(
             "--follow needs a broker's disk: a tier gets new records only when segments are sealed; give the disk, and"
-            " --tier for what lies before it"
+            " --tier for older records"
         )
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: give the folder")

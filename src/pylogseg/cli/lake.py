@@ -109,7 +109,7 @@ def _parse_option(text: str) -> tuple[str, str]:
     type=click.Choice(LAYOUTS),
     default=FLAT,
     show_default=True,
-    help="Columns of the table; redpanda: those of Redpanda's Iceberg topics.",
+    help="Columns of the table; redpanda: as in Redpanda's Iceberg topics.",
 )
 @click.option(
     "table_options",
@@ -119,7 +119,7 @@ def _parse_option(text: str) -> tuple[str, str]:
     callback=lambda ctx, param, values: dict(map(_parse_option, values)),
     help=f"For {list_words([of.options for of in FORMATS.values() if of.options])}; repeatable.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until interrupted.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new records, until interrupted.")
 @click.option(
     "--every",
     callback=common.parse_with(common.parse_duration),

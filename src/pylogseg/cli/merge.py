@@ -56,7 +56,9 @@ usage, a disk error, or a broker runs; 130 interrupted: FOLDER does not exist, r
 @topic_option
 @partition_option
 @click.option("--take", multiple=True, metavar="NAME[,NAME...]=DIR", help="Take NAME from DIR alone; repeatable.")
-@click.option("--dry-run", "-n", is_flag=True, help="Read everything, report what would come from where.")
+@click.option(
+    "--dry-run", "-n", is_flag=True, help="Read everything, report the source of each range, and write nothing."
+)
 @click.option(
     "--cluster-metadata",
     metavar="FOLDER",

@@ -43,7 +43,9 @@ Run the command as the broker's user, who must own the files.
 
 
 @click.command(epilog=_EPILOG)
-@transfer_options({"type": DISK}, {"callback": target_folder}, "Report what would be moved, and change nothing.")
+@transfer_options(
+    {"type": DISK}, {"callback": target_folder}, "Report the partitions that would move, and change nothing."
+)
 @click.option("--force", is_flag=True, help="Move also partitions that lack records.")
 @json_option
 @quiet_option

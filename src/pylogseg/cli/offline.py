@@ -56,7 +56,7 @@ _OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "no
 _OPTIONS = (
     click.argument("directory", metavar="DIR", type=DISK),
     names_options,
-    click.option("--dry-run", "-n", is_flag=True, help="Report what would be done, and change nothing."),
+    click.option("--dry-run", "-n", is_flag=True, help="Report the changes, and make none."),
     click.option(
         "--into",
         metavar="FOLDER",

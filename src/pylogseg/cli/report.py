@@ -95,10 +95,10 @@ interrupted: no file is left.
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of topics by Kafka's name, for what would be freed; repeatable. Overrides the topic's.",
+    help="A setting of topics by Kafka's name, for the bytes that could be freed; repeatable. Overrides the topic's.",
 )
 @click.option(
-    "--server-properties", metavar="FILE", help="File of the broker's settings, for those not in the metadata."
+    "--server-properties", metavar="FILE", help="File of the broker's settings, used where the metadata has none."
 )
 @click.option(
     "--now",

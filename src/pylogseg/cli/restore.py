@@ -208,7 +208,7 @@ def _node_options(command: F) -> F:
 @transfer_options(
     {"callback": _source},
     {"callback": _target, "required": False},
-    "Report what would be restored, and change nothing.",
+    "Report the partitions that would be restored, and change nothing.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")
 @click.option("--force", is_flag=True, help="Restore also from a backup that lacks records.")
@@ -242,7 +242,7 @@ def _node_options(command: F) -> F:
     type=click.Choice(["raise", "skip"]),
     default="raise",
     show_default=True,
-    help="From a tier or an archive: at damage restore nothing, or all but what is damaged or missing.",
+    help="From a tier or an archive: at damage restore nothing, or everything except damaged and missing batches.",
 )
 @json_option
 @functools.partial(workers_option, jobs=parts_option)
@@ -420,7 +420,9 @@ def _brokers(texts: tuple[str, ...]) -> dict[int, list[str]]:
 
 def _restore_cluster(source: str, workers: Workers, as_json: bool, quiet: bool, **how: Any) -> None:
     if not is_tier(source):
-        raise click.UsageError(f"--cluster is for an archive: {source} is another thing")
+        raise click.UsageError(
+            f"--cluster restores from an archive, and {source} is none: leave it out, or name an archive"
+        )
     with progress(_size(source), "restore") as advance, workers.executor() as executor:
         cluster = restore_cluster(source, on_bytes=advance, executor=executor, **how)
     if as_json:

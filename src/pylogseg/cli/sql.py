@@ -131,7 +131,9 @@ pipe is not an error.
 @typed_options
 @undecoded_option
 @own_options
-@click.option("--explain", is_flag=True, help="Print what the query would read, without reading it.")
+@click.option(
+    "--explain", is_flag=True, help="Print the segments and bytes that the query would read, without reading them."
+)
 @click.option("--allow-files", is_flag=True, help="Let statements read and write files.")
 @reading_options("isolation_level", "on_corrupt", "max_decompressed_bytes")
 @common.jobs_option

@@ -43,7 +43,7 @@ tier_option = click.option(
     metavar="URL",
     expose_value=False,
     callback=_note_tier,
-    help="The tier of these disks: read what was uploaded too.",
+    help="The tier of these disks: read its segments, too.",
 )
 keys_option = click.option(
     "--keys",

@@ -42,7 +42,7 @@ def typed_options(function: F) -> F:
                 help="Where schemas are: a log directory with _schemas, a folder of .avsc and .proto files, "
                 "a registry's URL. Default: the given paths.",
             ),
-            click.option("--message", metavar="NAME", help="The Protobuf message. Default: that of the first record."),
+            click.option("--message", metavar="NAME", help="The Protobuf message. Default: the first record's."),
         ],
     )
 
