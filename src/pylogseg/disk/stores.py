@@ -138,7 +138,12 @@ class FolderStore:
             with open(open_descriptor(path, os.O_RDONLY), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if size > _MOST_BYTES:
-                    raise StorageError(path, "read", f"the file has {size:,} bytes, and is not what is read at once")
+                    raise StorageError(
+                        path,
+                        "read",
+                        f"the file has {size:,} bytes, more than the {_MOST_BYTES:,} of any file that pylogseg "
+                        "keeps here",
+                    )
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):  # the place is one file, which has nothing beside it
             return None

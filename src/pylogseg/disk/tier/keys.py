@@ -241,7 +241,7 @@ def cipher(key: bytes) -> Callable[[bytes, Any, bytes], bytes]:
         try:
             return bytes(aes.decrypt(iv, data, aad))
         except InvalidTag:
-            raise NotOpened("its tag does not fit: the bytes are not those that were encrypted") from None
+            raise NotOpened("its tag does not match: the bytes changed after they were encrypted") from None
 
     return decrypt
 

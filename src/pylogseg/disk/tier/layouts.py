@@ -105,7 +105,11 @@ def _aiven_upload(shared: Shared, name: tuple[str, ...], parts: dict[str, Stored
         segment = manifest.segment
         said = (segment.topic_id, segment.partition, segment.start_offset, segment.segment_id)
         if said != (topic_id, int(partition), int(offset), segment_id) or not topic.endswith(segment.topic):
-            raise CorruptionError(at, 0, f"it is the manifest of {segment.topic}-{said[1]}, offset {said[2]}")
+            raise CorruptionError(
+                at,
+                0,
+                f"the manifest is of another segment than its name: of {segment.topic}-{said[1]}, offset {said[2]}",
+            )
     except (CorruptionError, StorageError) as error:
         named = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
         return BrokenUpload(named, max(log.size, 0), log.modified_ms, shared.objects.name(log.path), error)

@@ -289,5 +289,5 @@ def read_mark(store: ObjectStore) -> str | None:
     if stored is None:
         return None
     if stored.size > _MOST_MARK_BYTES:
-        raise CorruptionError(at, _MOST_MARK_BYTES, f"{stored.size:,} bytes: not what says that this is an archive")
+        raise CorruptionError(at, _MOST_MARK_BYTES, f"{stored.size:,} bytes: too many for the mark of an archive")
     return load_as(store.read(MARK) or b"", at, "what says that this is an archive", (_MARK_FORMAT,)).text("clusterId")

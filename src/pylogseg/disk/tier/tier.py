@@ -192,9 +192,9 @@ def _several(
         others = [upload for topic_id, uploads in ids.items() if topic_id != latest[topic] for upload in uploads]
         ended = max(map(_uploaded_ms, others), default=None)
         if len(places) > 1:
-            why = f"topics of the name {topic} lie below {len(places)} prefixes: those of several clusters"
+            why = f"topics of the name {topic} lie below {len(places)} prefixes: they are of several clusters"
         elif begins is not None and ended is not None and begins + _SKEW_MS < ended:
-            why = f"{len(ids)} topics of the name {topic} were uploaded at the same time: those of several clusters"
+            why = f"{len(ids)} topics of the name {topic} were uploaded at the same time: they are of several clusters"
         else:
             continue
         refusals[topic] = f"{why}; name one of their folders, or the prefix above it, as the URL: {folders}"

@@ -290,7 +290,9 @@ class AivenUpload:
             raise unreadable(self.name, "read", "the object with its indexes is not there")
         if size > _SMALL_BYTES:
             raise CorruptionError(
-                self.shared.objects.name(self.indexes.path), position, f"{kind.value} of {size} bytes"
+                self.shared.objects.name(self.indexes.path),
+                position,
+                f"the manifest says that {kind.value} has {size:,} bytes: at most {_SMALL_BYTES:,} are read",
             )
         data = self.shared.objects.read(self.indexes, position, size)
         opened = self._opener(is_compressed=False)(data, size)
