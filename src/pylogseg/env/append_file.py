@@ -93,7 +93,7 @@ class LocalAppendFile(SharedDescriptor):
         try:
             os.ftruncate(self._descriptor, self.size)
         except OSError as second:
-            reason += f"; and what was written cannot be cut off: {second.strerror}"
+            reason += f"; and the partly written bytes cannot be cut off: {second.strerror}"
         return StorageError(self.path, "append", reason, error.errno)
 
     def read(self, position: int, size: int) -> bytes:

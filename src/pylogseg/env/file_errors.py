@@ -44,7 +44,7 @@ def cut_error(path: str, operation: str, size: int) -> StorageError:
 
 def sync_error(path: str) -> StorageError:
     """Return the error of every sync after one that failed."""
-    return StorageError(path, "sync", "an earlier sync failed, so what is on the disk is not known")
+    return StorageError(path, "sync", "an earlier sync failed, so the content of the disk is unknown")
 
 
 def closed_error(path: str) -> ClosedError:

@@ -273,7 +273,7 @@ class PositionedFile(_Closing):
         if done < expected and self._sealed_size >= 0:
             reason = (
                 f"it had {self._sealed_size} bytes when it was opened, and was cut to {position + done} while it was"
-                " read: start again, to read what is there now"
+                " read: run the command again, to read its present content"
             )
             raise StorageError(self.path, "read", reason)
 

@@ -18,7 +18,7 @@ from pylogseg.env.interrupts import held_back
 DEFAULT_LIMIT = 128
 #: Why something is not opened.
 LINKED = "it is a symbolic link, and nothing is written through one: put the file or folder itself there"
-DANGLING = "it is a symbolic link to what is not there: put the file itself there, or remove the link"
+DANGLING = "it is a symbolic link to a file that does not exist: put the file in its place, or remove the link"
 NO_FILE = "it is not a file: folders, pipes, sockets and devices are not read"
 
 

@@ -33,9 +33,9 @@ def refuse_cluster(path: str | os.PathLike[str], *, is_written: bool = False) ->
         return
     url = without_login(text)
     if is_written:
-        raise RequestError(f"{url}: files are written here, and this is a running cluster: name a folder")
+        raise RequestError(f"{url}: this command writes files, and this is a running cluster: name a folder")
     raise RequestError(
-        f"{url}: this is for files, and those of a running cluster are its brokers': name their disks, "
+        f"{url}: this command reads files, and a running cluster's files are on its brokers' disks: name these, "
         f"or copy the topics first, by `pylogseg copy {url} DIR`"
     )
 
