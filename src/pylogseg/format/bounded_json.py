@@ -18,7 +18,9 @@ def loads(raw: bytes | str) -> Any:
     if len(raw) > _SMALL_BYTES:
         data = raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")
         if _estimate_bytes(data) > _TIMES * len(data):
-            raise ValueError(f"{len(raw)} bytes of JSON, of small lists and objects, take over {_TIMES} times as many")
+            raise ValueError(
+                f"{len(raw)} bytes of JSON, of small lists and objects, would take over {_TIMES} times as much memory"
+            )
     return json.loads(raw)
 
 

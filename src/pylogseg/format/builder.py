@@ -37,7 +37,7 @@ REASONS = (
     "its key, value or headers lie outside of their buffer",
     "a header has no name, or its headers are malformed",
     "",
-    "its offset is negative, or not above that of the record before it",
+    "its offset is negative, or not above the previous record's",
     "its offset is too far from the base offset of its batch, or above the last offset",
     "it makes a batch larger than 2^31 - 1 bytes",
     "messages of magic 0 and 1 have no headers",
@@ -92,7 +92,7 @@ def shared_row(
     """
     codec = codec_number(compression)
     if magic not in (0, 1, 2):
-        raise RequestError(f"unknown magic {magic}: 0, 1 or 2")
+        raise RequestError(f"unknown magic {magic}: expected 0, 1 or 2")
     if magic < 2:
         _check_legacy(
             magic, codec, leader_epoch, producer_id, base_sequence, transactional or control, delete_horizon_ms

@@ -149,7 +149,9 @@ def _offsets(offsets: list[Any]) -> Any:
         return None
     if count != len(offsets):
         lacking = next(i for i, offset in enumerate(offsets) if offset is None)
-        raise RequestError(f"record {lacking}: it has no offset, others have: give base_offset to number them again")
+        raise RequestError(
+            f"record {lacking}: it has no offset, while other records have one: give base_offset to number them again"
+        )
     return _longs(offsets, "offset")
 
 

@@ -51,7 +51,7 @@ REASONS = (
     "the batch ends before its last declared record",
     "an inner message is smaller than a message can be, or runs past the end",
     "an inner message of a compressed message is compressed itself",
-    "the offset of a compressed message is below that of its last inner message, and not 0",
+    "the offset of a compressed message is below its last inner message's, and not 0",
     "a compressed message holds no inner message",
     "the body of the batch lies outside of its buffer",
     "an inner message has a magic other than 0 and 1",

@@ -40,7 +40,10 @@ def decompress(data: memoryview, limit: int, magic: int = 2) -> bytes:
         size = int.from_bytes(data[position : position + 4], "big", signed=True)
         position += 4
         if not 0 < size <= _LARGEST_BLOCK_BYTES:
-            raise CodecError(f"snappy: a block of {size} bytes at byte {position - 4}")
+            raise CodecError(
+                f"snappy: the block at byte {position - 4} says that it has {size} bytes: expected 1 "
+                f"to {_LARGEST_BLOCK_BYTES}"
+            )
         if size > len(data) - position:
             raise CodecError(f"snappy: the block at byte {position - 4} ends early")
         parts.append(_block(data[position : position + size], room, limit))

@@ -46,13 +46,13 @@ def parse_cuts(data: bytes, path: str) -> list[Cut]:
             raise CorruptionError(path, 0, f"version {content['version']!r} is unknown; expected {_VERSION}")
         rows = content["cuts"]
         if content["crc32c"] != _checksum(rows):
-            raise CorruptionError(path, 0, "the checksum of what was cut out on purpose does not match")
+            raise CorruptionError(path, 0, "the checksum of this list of cuts does not match")
         cuts = [Cut(**row) for row in rows]
         if not all(map(_is_sound, cuts)):
-            raise CorruptionError(path, 0, "a range that was cut out has values that no command writes")
+            raise CorruptionError(path, 0, "a cut has values that no command writes")
         return cuts
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CorruptionError(path, 0, f"this does not say what was cut out on purpose: {error!r}") from error
+        raise CorruptionError(path, 0, f"not a list of cuts, as `repair` writes it: {error!r}") from error
 
 
 def _is_sound(cut: Cut) -> bool:
