@@ -81,7 +81,7 @@ def source_doubts(
     for log_dir, parts in by_dir.items():
         noted = once.checkpoints(parts[0].files, log_dir)
         harms = filter(None, map(noted.harm, kinds))
-        doubts += [f"{harm}: not known what the ends of logs lack by it" for harm in harms]
+        doubts += [f"{harm}: so missing records at the ends of logs would not show" for harm in harms]
         ids = once.topic_ids(parts[0].files, log_dir)
         unread = [(part, file) for part in parts if not (file := once.metadata(part.files, part.path)).is_read]
         for part, file in unread:

@@ -335,7 +335,7 @@ def _read_log(copy: MetadataCopy, partition: Partition, advance: Advance | None)
         visit(segment, [batches], advance=advance)
     first, end = segments[0].base_offset, copy.newest.offset if copy.newest else 0
     if first > end:
-        reason = f"the log begins at offset {first}, and no snapshot has what is below it"
+        reason = f"the log begins at offset {first}, and no snapshot has the records below it"
         raise CorruptionError(copy.folder, 0, reason, end)
     copy.leader = max(batches.leaders, default=None)
     if batches.end < end:  # a broker drops the log at its start, and goes on with the snapshot

@@ -266,7 +266,7 @@ def _one_cluster(copies: Sequence[MetadataCopy]) -> str | None:
     clusters = {copy.cluster_id: copy for copy in copies if copy.cluster_id is not None}
     if len(clusters) > 1:
         sides = ", ".join(f"{copy.path} is of {cluster}" for cluster, copy in clusters.items())
-        raise RequestError(f"these are disks of several clusters: {sides}")
+        raise RequestError(f"these disks belong to several clusters: {sides}: name the disks of one")
     return next(iter(clusters), None)
 
 

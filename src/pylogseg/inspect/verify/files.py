@@ -48,7 +48,7 @@ def _metadata_start(partition: Partition) -> Iterator[Finding]:
     end = max(ends, default=0)
     if first.base_offset > end:
         what = f"the newest snapshot ends at {end}" if ends else "there is no snapshot"
-        reason = f"the log begins at offset {first.base_offset}, and {what}: what is between them is missing"
+        reason = f"the log begins at offset {first.base_offset}, and {what}: the records between them are missing"
         yield Finding(first.path, "metadata-start", True, reason, None, end, first.base_offset - 1)
 
 

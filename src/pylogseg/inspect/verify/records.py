@@ -77,7 +77,7 @@ def _timestamps(
     wrong = (greatest != rows.max_timestamp[of]) & ~rows.is_log_append_time[of] & (rows.magic[of] > 0)
     for at in np.flatnonzero(wrong).tolist():
         row = int(of[at])
-        reason = f"the header's greatest timestamp is {rows.max_timestamp[row]}, that of the records {greatest[at]}"
+        reason = f"the header's greatest timestamp is {rows.max_timestamp[row]}, the records' {greatest[at]}"
         yield "timestamp", row, reason, False
 
 

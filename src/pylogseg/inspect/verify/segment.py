@@ -277,9 +277,7 @@ class SegmentCheck(Visitor):
             base = int(rows.base_offset[row])
             if judged.too_high[row]:
                 after = rows.base_offset[row + 1]
-                reason = (
-                    f"base offset {base} is above that of the batch after it, {after}; {before[row]} would fit between"
-                )
+                reason = f"base offset {base} is above the next batch's, {after}; {before[row]} would fit between"
                 if base == before[row]:
                     reason = f"last offset {rows.last_offset[row]} is too high: {after} follows"
                 self._finding("order", rows, row, reason)

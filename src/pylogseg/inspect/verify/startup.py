@@ -108,7 +108,7 @@ def _contradictions(owners: Sequence[LogDirOwner]) -> Iterator[Finding]:
             continue
         other = seen.setdefault(directory_id, owner)
         if other is not owner:
-            reason = f"directory.id {directory_id} is also that of {other.log_dir.path}: one is a copy of the other"
+            reason = f"{other.log_dir.path} has the same directory.id, {directory_id}: one is a copy of the other"
             yield Finding(owner.path, "meta-properties", True, reason)
 
 

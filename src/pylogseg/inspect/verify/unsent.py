@@ -127,5 +127,5 @@ def _finding(part: Partition, run: Sequence[_Sealed], reached: int) -> Finding:
     when = f", newest timestamp {newest}" if newest >= 0 else ""
     reason = f"{part.name}: {count} not in the tier ({offsets_text(first, end)}, {size:,} bytes{when})"
     if reached > end:
-        reason += f"; it has offsets up to {reached - 1}, and a broker does not go back to upload those below"
+        reason += f"; it has offsets up to {reached - 1}, and a broker never uploads lower ones later"
     return Finding(run[0][0].path, "tier-unsent", False, reason, None, first, end - 1)
