@@ -120,7 +120,7 @@ class TableColumns(NamedTuple):
                 if there is not None and kind is not None:
                     parts.append(RoleColumn(f"{which}.{field.name}", there[0], kind))
         if not parts:
-            raise RequestError(f"the table has no column for what a {which} decodes to ({ours}): it cannot be compared")
+            raise RequestError(f"the table has no column for the decoded {which} ({ours}): it cannot be compared")
         kept = tuple(column for column in self.columns if column.role != which)
         return self._replace(columns=(*kept, *parts), typed=tuple(name for name in self.typed if name != which))
 

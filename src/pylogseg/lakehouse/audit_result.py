@@ -403,4 +403,4 @@ def _verdict(row: PartitionAudit, is_whole: bool | None = None) -> str:
         return counts
     if row.is_quick and is_whole:
         return "counts as in the log"
-    return "each record once" if is_whole else "nothing wrong in what could be looked at"
+    return "each record once" if is_whole else "no fault in the parts that could be compared"

@@ -124,7 +124,7 @@ class DeltaSink:
                 if version >= 0 and table.transaction_version(named) != version:
                     transactions.append(Transaction(named, version))
         if self._columns is not None and table.schema() != self._had:
-            raise ConflictError(f"{self.name}: somebody has changed its columns")
+            raise ConflictError(f"{self.name}: another writer has changed its columns")
         # Of an append the library leaves the columns as they are. An overwrite of no partition changes nothing else.
         columns = None if self._columns is None else Schema.from_arrow(self._columns)
         try:

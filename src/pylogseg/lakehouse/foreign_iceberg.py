@@ -87,8 +87,8 @@ def _newest(folder: str) -> str:
     newest = [path for path in paths if number(path)[0] == number(paths[-1])[0]]
     if len(newest) > 1:
         raise RequestError(
-            f"{folder}: {' and '.join(map(os.path.basename, newest))} are both the newest metadata: one of two writers "
-            "at once has lost, and only the catalog says which: name the table by its catalog, or one of these files"
+            f"{folder}: {' and '.join(map(os.path.basename, newest))} are both the newest metadata, since two writers "
+            "committed at once; only the catalog knows the winner: name the table by its catalog, or one of these files"
         )
     return newest[0]
 

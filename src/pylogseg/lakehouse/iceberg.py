@@ -175,7 +175,7 @@ class IcebergSink:
         table = self._table
         transaction = self._transaction()
         if self._columns is not None and transaction.table_metadata.schema() != self._made:
-            raise ConflictError(f"{self.name}: somebody has changed its columns")
+            raise ConflictError(f"{self.name}: another writer has changed its columns")
         number = str(table.metadata.last_sequence_number + 1)
         transaction.set_properties({**_PROPERTIES, LEDGER: ledger.text, SEQUENCE: number})
         try:

@@ -155,7 +155,7 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
             topics.setdefault(part.topic, [])
             continue
         if not part.topic:
-            raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
+            raise RequestError(f"{part.path}: the name of the folder is no partition's")
         if part.segments:
             noted = once.checkpoints(part.files, part.files.split(part.path)[0])
             mark, doubt = (None, "") if to_end else marks.of(part, noted)
@@ -189,7 +189,10 @@ def _cluster_id(topic: str, log_dirs: Mapping[str, FileSystem], once: SmallFiles
     labels = [once.meta_properties(files, folder).value for folder, files in log_dirs.items()]
     ids = {label.cluster_id for label in labels if label is not None} - {None}
     if len(ids) > 1:
-        raise RequestError(f"{topic}: its partitions are of different clusters, {' and '.join(sorted(map(str, ids)))}")
+        raise RequestError(
+            f"{topic}: its partitions are of different clusters, "
+            f"{' and '.join(sorted(map(str, ids)))}: name the disks of one"
+        )
     return ids.pop() if ids else None
 
 
