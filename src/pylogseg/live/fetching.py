@@ -203,7 +203,7 @@ class FetchedView:
         if end is not None and end < self._next:
             reason = (
                 f"the log was cut at offset {end} by an unclean election, and offsets up to {self._next} were read: "
-                "what was read above it is not in the cluster any more"
+                "the cluster has lost the records from there on"
             )
             raise StorageError(self.path, "fetch", reason)
 
