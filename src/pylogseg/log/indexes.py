@@ -231,9 +231,7 @@ class MutableOffsetIndex(_GrowingIndex, OffsetIndex):
         if self.is_full:
             raise RequestError(f"{self.path}: the index is full ({self._count} entries)")
         if self._count and offset <= self.last_offset:
-            raise InvalidOffsetError(
-                f"{self.path}: offset {offset} is not above that of the last entry, {self.last_offset}"
-            )
+            raise InvalidOffsetError(f"{self.path}: offset {offset} is not above the last entry's, {self.last_offset}")
         if not self.can_hold(offset):  # after a roll to an offset above the log's end, lower ones may come
             raise RequestError(f"{self.path}: offset {offset} is too far from the base offset {self.base_offset}")
 
@@ -302,9 +300,9 @@ class MutableTimeIndex(_GrowingIndex, TimeIndex):
             raise RequestError(f"{self.path}: the index is full ({self._count} entries)")
         before = self.last_entry()
         if self._count and offset < before[1]:
-            raise InvalidOffsetError(f"{self.path}: offset {offset} is below that of the last entry, {before[1]}")
+            raise InvalidOffsetError(f"{self.path}: offset {offset} is below the last entry's, {before[1]}")
         if self._count and timestamp < before[0]:
-            raise RequestError(f"{self.path}: timestamp {timestamp} is below that of the last entry, {before[0]}")
+            raise RequestError(f"{self.path}: timestamp {timestamp} is below the last entry's, {before[0]}")
         if timestamp > before[0] and not self.can_hold(offset):
             raise RequestError(f"{self.path}: offset {offset} is too far from the base offset {self.base_offset}")
 
@@ -334,7 +332,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         """Add an aborted transaction; markers ascend."""
         if self._last_offset is not None and txn.last_offset <= self._last_offset:
             raise RequestError(
-                f"{self.path}: last offset {txn.last_offset} is not above that of the last entry, {self._last_offset}"
+                f"{self.path}: last offset {txn.last_offset} is not above the last entry's, {self._last_offset}"
             )
         file = self._open_existing()
         if file is None:

@@ -473,7 +473,7 @@ class _IndexChanges:
             if old is None and (new or path in self._missing):
                 self._reasons[path] = "it was missing; rebuilt from the log"
             elif old is not None and (old[: len(new)] != new or np.frombuffer(old, np.uint8)[len(new) :].any()):
-                self._reasons[path] = f"its entries differed from those of the log; rebuilt ({len(new)} bytes)"
+                self._reasons[path] = f"its entries did not match the log; rebuilt ({len(new)} bytes)"
 
     def changes(self) -> list[tuple[str, str]]:
         """Return path and reason of every index that was created or changed, by name."""

@@ -90,7 +90,7 @@ def _check_offsets(records: RecordColumns, new: npt.NDArray[Any], path: str) -> 
     batch = np.repeat(np.arange(len(new)), new["count"])
     first, last = new["base_offset"][batch], new["last_offset"][batch]
     for at in np.flatnonzero((records.offset < first) | (records.offset > last))[:1].tolist():
-        reason = f"a record has offset {records.offset[at]}, and its batch those from {first[at]} to {last[at]}"
+        reason = f"a record has offset {records.offset[at]}, and its batch the offsets {first[at]} to {last[at]}"
         raise CorruptionError(path, int(new["position"][batch[at]]), reason, int(first[at]))
 
 
