@@ -16,7 +16,7 @@ from pylogseg.log.retention import breached_by_size, breached_by_time
 from pylogseg.log.segment import LogSegment
 
 #: Why records above a high watermark stay.
-UNCOMMITTED = "what lies above is not known to be committed, and stays"
+UNCOMMITTED = "records above it may be uncommitted, and stay"
 _ENTRY_BYTES = 12
 
 

@@ -158,7 +158,7 @@ class Difference:
             offsets = offsets_text(first, end) if first < end else "no offsets to compare"
             yield f"{self.name}: the same, {count_text(self.records_a, 'record')}, {offsets}"
         elif not (self.missing or self.changed or self.extra):
-            yield f"{self.name}: damaged; no difference in what can be read ({self.records_a} records)"
+            yield f"{self.name}: damaged; no difference in readable records ({self.records_a} records)"
         else:
             yield (
                 f"{self.name}: {self.missing} missing, {self.changed} changed, {self.extra} extra"

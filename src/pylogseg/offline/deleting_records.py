@@ -70,7 +70,7 @@ def delete_records(
     if isinstance(offsets, Mapping) and not shared.choice.names:
         shared = dataclasses.replace(shared, topic=sorted(set(offsets) - set(missing)) or sorted(offsets))
     elif places[0].is_whole and shared.choice.is_all:
-        raise RequestError("one offset for all partitions there are: name those that are meant, or '*' for all")
+        raise RequestError("one offset would apply to every partition of the disk: name partitions, or '*' for all")
 
     def work(part: OfflinePartition) -> None:
         requested = offsets.get(part.name) if isinstance(offsets, Mapping) else offsets

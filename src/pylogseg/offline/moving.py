@@ -113,7 +113,7 @@ def move(
         job.look(here, choice, force)
         job.compare_ids(here)
     if not here and not arrived:
-        job.note(f"{place.parent} has no such partition; what fits is in {into} already")
+        job.note(f"{place.parent} has no such partition; matching ones are in {into} already")
     return job.plan(here, arrived, choice.names) if dry_run else job.run(here, arrived, choice.names)
 
 
@@ -140,8 +140,8 @@ def _check_pair(storage: Storage, source: str, target: str) -> None:
     if None not in owners and owners[0] != owners[1]:
         of = " and ".join(f"cluster {owner[0]}, node {owner[1]}" for owner in owners if owner is not None)
         raise RequestError(
-            f"{source} and {target} belong to two brokers ({of}): a partition is moved within one; "
-            "into another broker's, `pylogseg restore` brings it"
+            f"{source} and {target} belong to two brokers ({of}): `move` works within one broker; "
+            "`pylogseg restore` brings a partition to another broker"
         )
 
 
@@ -373,7 +373,7 @@ class _Move:
             copy_folder(storage, source, copy, self._advance)
             difference = first_difference(storage, source, copy, self._advance)
             if difference:
-                raise StorageError(target, "copy", f"what was written is not what is read: {difference}")
+                raise StorageError(target, "copy", f"the copy differs from its source: {difference}")
             result.log_start, result.log_end = check_batches(storage, copy, source)
             entries = all_within(entries_of(storage, self._source, name), result.log_end)
             result.log_start = max(result.log_start, entries.get(FileKind.LOG_STARTS.value, 0))

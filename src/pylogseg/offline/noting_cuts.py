@@ -48,5 +48,5 @@ def _add(part: OfflinePartition, new: list[Cut]) -> None:
         try:
             known = parse_cuts(part.storage.read_all(path), path)
         except CorruptionError as error:
-            part.result.notes.append(f"{error}; it is written anew, without what it said")
+            part.result.notes.append(f"{error}; it is written anew, without its earlier entries")
     part.storage.write_synced(path, encode_cuts([*known, *new]))

@@ -114,7 +114,9 @@ def copy(
         given |= {"dry_run": dry_run, "threads": count, "ends_transactions": end_transactions and not dry_run}
         return copy_cluster(os.fspath(source), os.fspath(target), choice, **given)
     if end_transactions:
-        raise RequestError("end_transactions is for a copy of a cluster; that of a running broker always ends them")
+        raise RequestError(
+            "end_transactions is for a copy of a cluster; a copy of a running broker's disk always ends them"
+        )
     disk = LocalStorage() if storage is None else storage
     places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
     chosen = chosen_in(places, choice)

@@ -105,7 +105,8 @@ class FetchedLog:
             data = piece_bytes(piece, window.buffer, window.file_position)
             done = log.append_as_follower(data, int(piece.leader_epoch.max()))
             if done.last_offset != int(piece.last_offset[-1]):
-                reason = f"batches from {offsets_text(done.last_offset + 1, None)} are not those of a log"
+                reason = f"batches from {offsets_text(done.last_offset + 1, None)} contradict one another: no "
+                "log has them"
                 raise StorageError(self.folder, "append", reason)
             self.size += len(data)
 

@@ -82,7 +82,7 @@ def copy_cluster(
     if not dry_run and not any(row.looks for row in result):
         raise copy.errors[0] if copy.errors else StorageError(source, "copy", "nothing was chosen")
     if not dry_run and ledger is None:
-        result.notes.append("meta.properties is that of a broker: format the folder before one starts on it")
+        result.notes.append("meta.properties belongs to a broker: format the folder before another one starts on it")
     return result
 
 

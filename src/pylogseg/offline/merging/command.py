@@ -363,7 +363,7 @@ class _Merge:
             if self._storage.exists(path):
                 self._storage.write_synced(self._storage.join(made, _META), self._storage.read_all(path))
                 self._result.notes.append(
-                    f"{_META} is that of {disk.path}: for another broker, replace it with that broker's own"
+                    f"{_META} comes from {disk.path}: for another broker, replace it with that broker's own"
                 )
                 return
 
@@ -495,7 +495,7 @@ class _Merge:
         result.segments_after = len(log.segments)
         result.bytes_after = sum(segment.size for segment in log.segments)
         for first, end in writer.unread:
-            result.notes.append(f"a batch of offsets {first} to {end - 1} overlaps those around it, and was left out")
+            result.notes.append(f"a batch of offsets {first} to {end - 1} overlaps its neighbours, and was left out")
             result.not_done = True
 
 

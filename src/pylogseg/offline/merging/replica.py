@@ -217,7 +217,7 @@ def noted_offsets(storage: Storage, log_dir: str, notes: list[str]) -> Entries:
     try:
         return read_checkpoints(storage, log_dir, notes)
     except StorageError as error:
-        notes.append(f"{error}: what its broker knew as committed does not count")
+        notes.append(f"{error}: its broker's high watermark does not count")
         return {}
 
 
@@ -225,7 +225,7 @@ def _noted_cuts(storage: Storage, path: str, notes: list[str]) -> list[Cut]:
     try:
         return parse_cuts(storage.read_all(path), path)
     except (CorruptionError, StorageError) as error:
-        notes.append(f"{error}: what was cut out on purpose is not known")
+        notes.append(f"{error}: so its cuts, made on purpose, are unknown")
         return []
 
 

@@ -19,7 +19,7 @@ _WHY = {
     Rule.ELR: "it was an eligible leader replica",
     Rule.LAST_KNOWN_ELR: "it was last known as an eligible leader replica",
     Rule.EPOCH: "it has the highest leader epoch",
-    Rule.LENGTH: "it is the longest of those with the highest leader epoch",
+    Rule.LENGTH: "it is the longest one with the highest leader epoch",
     Rule.ONLY: "there is no other",
 }
 
@@ -50,7 +50,7 @@ REPLICA = (
     TableColumn("nodeId", "int32", "its broker", source="part.node_id"),
     TableColumn("older", "string", "why it does not count as in sync", source="part.is_older"),
     TableColumn("authoritative", "bool", "its log is the one that counts", source=lambda row: row.rule is not None),
-    TableColumn("rule", "string", "why: named, isr and others; null for the other replicas"),
+    TableColumn("rule", "string", "the rule, such as named or isr; null for the other replicas"),
     TableColumn("logStart", "int64", "its log start offset", source="part.log_start"),
     TableColumn("logEnd", "int64", "after its last good batch", source="part.end"),
     TableColumn("highWatermark", "int64", "that it knew", source="part.replica.high_watermark"),
@@ -152,7 +152,7 @@ def _add_rows(plan: Plan, result: PartitionResult) -> None:
 
 
 def _add_notes(plan: Plan, result: PartitionResult) -> None:
-    notes = [f"the log is that of {plan.chosen.log_dir}: {_WHY[plan.choice.rule]}"]
+    notes = [f"the log comes from {plan.chosen.log_dir}: {_WHY[plan.choice.rule]}"]
     if plan.choice.is_outdated:
         notes.append("the metadata of the cluster is older than the disks, and does not count")
     notes += [

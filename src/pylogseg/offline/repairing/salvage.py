@@ -232,7 +232,7 @@ def _explain_misplaced(rows: BatchTable, row: int, chosen: npt.NDArray[np.intp])
     if same.any():
         position = int(rows.position[chosen[np.flatnonzero(same)[0]]])
         return f"a duplicate of the batch of offsets {first} to {last} at position {position}"
-    return f"a batch of offsets {first} to {last} does not fit in between those around it"
+    return f"a batch of offsets {first} to {last} does not fit between its neighbours"
 
 
 def _with_offsets(file: AppendFile, gap: Gap, kept: BatchTable, base_offset: int, end_offset: int | None) -> Gap:

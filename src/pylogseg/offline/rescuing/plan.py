@@ -175,13 +175,13 @@ def _in_place(look: QuorumLook, best: MetadataCopy, path: str) -> MetadataCopy:
     if chosen is None:
         raise RequestError(f"--in-place {path}: not one of the disks that were given")
     if not chosen.is_whole:
-        raise RequestError(f"--in-place {path}: its copy is unknown: {chosen.error}")
+        raise RequestError(f"--in-place {path}: its copy cannot be read: {chosen.error}")
     pair = next((p for p in look.pairs if {p.longer, p.shorter} == {best.path, chosen.path}), None)
     if chosen is not best and not (pair is not None and pair.is_same):
         lacking = "; ".join(line.strip() for line in pair_lines(pair)) if pair is not None else ""
         raise RequestError(
-            f"--in-place {path}: this copy is shorter than that of {best.name}: {lacking}. Brokers stop that have more "
-            "than their controllers. Make new folders of the longest copy: --into FOLDER"
+            f"--in-place {path}: this copy is shorter than the one of {best.name}: {lacking}. A broker stops if it has "
+            "more metadata than its controllers. Make new folders of the longest copy: --into FOLDER"
         )
     if not chosen.active_path and chosen.kraft_version:
         raise RequestError(f"--in-place {path}: its log ends below its snapshot: use --into FOLDER")

@@ -581,7 +581,8 @@ def refuse_second_copies(log_dir: str, names: Iterable[str], sources: Collection
                 f"second copy: {sibling.problem}. Bring that file back. {backup}"
             )
         raise RequestError(
-            f"{first}: {sibling.path}, another log directory of the same broker, has it, and no broker starts with two "
+            f"{first} is also in {sibling.path}, another log directory of the same broker, which "
+            "does not start with two "
             f"copies: restore it into {sibling.path}, and the others by their names. {backup}"
         )
 

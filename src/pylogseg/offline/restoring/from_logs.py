@@ -153,7 +153,7 @@ class FromLogs(RestoreSource):
         is_same_broker = one is not None and other is not None and one[1:3] == other[1:3]
         if name in self._set_aside and is_same_broker and os.path.isdir(os.path.join(parent, name)):
             raise RequestError(
-                f"{name}: {parent}, another log directory of the same broker, has it, and no broker starts with two "
+                f"{name} is also in {parent}, another log directory of the same broker, which does not start with two "
                 f"copies: restore {self._set_aside[name]} into {parent}"
             )
 
@@ -222,7 +222,7 @@ class FromLogs(RestoreSource):
         copy_folder(storage, source, copy, order.on_bytes)
         difference = first_difference(storage, source, copy, order.on_bytes)
         if difference:
-            raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
+            raise StorageError(copy, "copy", f"the copy differs from its source: {difference}")
         finish_swap(storage, copy)
         start, end = check_batches(storage, copy, source)
         topic, number = partition_of(name)

@@ -331,7 +331,7 @@ class FromTier(RestoreSource):
 
     def _remake(self, folder: str, result: PartitionResult) -> None:
         reindex(folder)
-        result.notes.append("what was damaged beside the segments, or is of segments with damage, is made anew")
+        result.notes.append("damaged files beside the segments, and files of damaged segments, are made anew")
 
 
 class _Beside:

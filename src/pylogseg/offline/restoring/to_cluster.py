@@ -224,7 +224,7 @@ class _ClusterRestore:
         self._threads, self._on_bytes = threads, on_bytes
         self._keeps, self._map_file, self._replicas = result.offsets == "keep", map_file, replicas
         if map_file is not None and self._keeps:
-            raise RequestError("a map of offsets is for new offsets: with those of the source there is nothing to map")
+            raise RequestError("a map of offsets is for new offsets: this restore keeps the offsets of the source")
         chosen = disk.select(*choice.arguments)
         self._chosen = [part for part in chosen.partitions if part.topic and not part.state]
         self._logs = {log.path: log for log in logs_of(chosen)}
@@ -534,7 +534,10 @@ class _ClusterRestore:
         """Carry out the steps of a plan, from the end of the partition on."""
         there = producer.next = planned.row.resumed_at or 0
         if (end := producer.end()) != there:  # or what an earlier run sent came late
-            raise RequestError(f"{producer.path}: it ends at offset {end}, and at {there} a moment ago")
+            raise RequestError(
+                f"{producer.path}: its end moved from offset {there} to {end} during the restore: stop "
+                "other producers, and run again"
+            )
         for step, window in planned.steps(planned.plan, advance):
             if step.next_offset <= there:
                 continue
