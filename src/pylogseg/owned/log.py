@@ -269,7 +269,7 @@ class EmbeddedLog:
         """
         view = as_bytes(records)
         if view is not None:
-            raise RequestError(f"{self.folder}: append takes records, not bytes: append_batch takes those of a batch")
+            raise RequestError(f"{self.folder}: append takes records, not bytes: append_batch takes an encoded batch")
         now_ms = self.engine.clock.now_ms()
         encoded = encode_for_append(records, self.config, now_ms, compression=compression, batch_bytes=batch_bytes)
         return encoded.append_to(self.engine, self.leader_epoch)
