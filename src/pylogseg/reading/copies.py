@@ -181,7 +181,7 @@ def told_of_copies(gap: Gap, segment: Segment) -> Gap:
         copy.first_offset < end and gap.first_offset < copy.end_offset and copy.upload.name != own
         for copy in copies(segment.files.split(segment.path)[0])
     ):
-        reason = f"{gap.reason}; others have these offsets: `pylogseg restore` takes what is intact of them"
+        reason = f"{gap.reason}; other uploads have these offsets: `pylogseg restore` takes their intact batches"
         return gap._replace(reason=reason)
     return gap
 
