@@ -120,7 +120,7 @@ class _ReportComparison:
         if scopes[0] != scopes[1]:
             self._notes.append(
                 f"findings: the reports did not look at the same (modes {scopes[0][0]} and {scopes[1][0]}, times from "
-                "and to): what is new may only not have been seen before, what is gone not now"
+                "and to): a new finding may be an old one that was not looked for, and a gone one may still be there"
             )
         for name, what in (("findingsNotListed", "findings"), ("groupOffsetsNotListed", "offsets of groups"),
                            ("replicasNotListed", "replicas")):  # fmt: skip

@@ -298,7 +298,7 @@ def producers_at_end(
     if not is_full and stats.segments and not stats.producers:
         end = newest  # no batch has a producer: what the snapshot holds is all
     elif not is_full and behind > _MOST_BEHIND:
-        late = f"{partition.name}: producers and open transactions are those of the snapshot at offset {newest:,}"
+        late = f"{partition.name}: producers and open transactions are as in the snapshot at offset {newest:,}"
         end = newest
     refused = list[PylogsegError]()
     rows = producers_of(log, end, refused.append).values()

@@ -75,7 +75,7 @@ class ReportScope:
                 "with their checksums"
             )
         if self._options.is_whole:
-            yield "checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions"
+            yield "checkpoints, snapshots and leader epochs, also for missing segments and partitions"
 
     def _name_rest(self) -> Iterator[str]:
         fact, ways = self.fact, self._ways
@@ -89,7 +89,7 @@ class ReportScope:
         if not self._options.full and fact.partitions_sampled < self.logs:
             yield f"any record of {self.logs - fact.partitions_sampled:,} partitions, the smaller ones (--full)"
         if ways["some"]:
-            yield f"headers between those that were read of {_segments(ways['some'])} (--full)"
+            yield f"unread headers in the middle of {_segments(ways['some'])} (--full)"
         if ways["names"]:
             yield f"anything but the first and the last batches of {_segments(ways['names'])} that are not local"
         if not self._options.is_whole:

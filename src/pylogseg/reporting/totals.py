@@ -191,7 +191,7 @@ class Totals:
                     level="advice",
                     kind="disk-full-soon",
                     reason=reason,
-                    remedy="lower the retention of what grows, or move partitions to another disk",
+                    remedy="lower the retention of growing topics, or move partitions to another disk",
                     path=disk.path,
                     commands=commands,
                 )
