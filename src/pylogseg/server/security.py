@@ -81,7 +81,7 @@ class Guard:
 
     def _check_acls(self) -> None:
         if not self.acls and (self.super_users or self.allows_without_acls):
-            raise RequestError("super users, and what is allowed without ACLs, need ACLs (--acls)")
+            raise RequestError("super users and --allow-everyone-if-no-acl-found need ACLs: add --acls")
         for name in self.super_users:
             if not name.partition(":")[1]:
                 raise RequestError(f"super user {name!r}: a principal has the form User:NAME")

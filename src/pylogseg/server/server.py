@@ -136,7 +136,8 @@ class Server:
             return
         if self._service.guard.is_open:
             can = "read and write" if self.catalog.logs.is_writable else "read"
-            yield f"whoever reaches {self.bootstrap_servers} can {can} without a password: {topics_text(self.topics)}"
+            yield f"anyone who reaches {self.bootstrap_servers} can {can} without a password: "
+            f"{topics_text(self.topics)}"
         yield from self._service.guard.warnings()
 
     def __enter__(self: _Server) -> _Server:
@@ -209,7 +210,7 @@ class Server:
             most, _ = Counter(connection.host for connection in outside).most_common(1)[0]
             oldest = next(connection for connection in outside if connection.host == most)
             del self._connections[oldest]
-        self._service.complaints.add(most, repr(oldest), "closed before its login: others want to connect")
+        self._service.complaints.add(most, repr(oldest), "closed before its login: other clients need the connection")
         oldest.hang_up()
         return True
 

@@ -51,7 +51,7 @@ def context(cert: _Path, key: _Path | None, ca: _Path | None) -> ssl.SSLContext:
         settings.load_cert_chain(cert, key, password=lambda: _refuse_password(key))
     except ssl.SSLError as error:
         mismatch = error.reason == "KEY_VALUES_MISMATCH"
-        fault = "the key is not that of the certificate" if mismatch else f"not usable in TLS ({_reason(error)})"
+        fault = "the key does not belong to the certificate" if mismatch else f"not usable in TLS ({_reason(error)})"
         raise RequestError(f"{cert}, {key}: {fault}: give a certificate and its private key in PEM") from None
     if ca is not None:
         ca = os.fspath(ca)

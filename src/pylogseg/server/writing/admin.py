@@ -154,7 +154,10 @@ def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
     if asked["assignments"] is not None:
         replicas = [assignment["brokerIds"] for assignment in asked["assignments"]]
         if len(replicas) != asked["count"] - topic.count:
-            raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"{len(replicas)} assignments for the new partitions")
+            raise KafkaError(
+                codes.INVALID_REPLICA_ASSIGNMENT,
+                f"{len(replicas)} assignments for {asked['count'] - topic.count} new partitions",
+            )
         _check_replicas(call, replicas)
     writing_of(call).topics.add_partitions(topic, asked["count"], dry=call.values["validateOnly"])
 

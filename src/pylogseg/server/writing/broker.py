@@ -370,7 +370,7 @@ class Broker(Server):
         if self._closed.is_set():
             raise ClosedError(f"{self!r}")
         if self.is_stopped and self._path is not None:
-            raise ClosedError(f"{self!r}: what it has is in its directory; start() opens it again")
+            raise ClosedError(f"{self!r}: its topics are in its directory; start() opens them again")
         return self._service
 
     # ---- a life ----
@@ -418,7 +418,7 @@ class Broker(Server):
             If the broker is that of a directory.
         """
         if self._path is not None:
-            raise RequestError(f"{self!r}: only what is in memory can be forgotten")
+            raise RequestError(f"{self!r}: only a broker in memory can forget its topics")
         before = self._open()
         self._control.clear()
         with self._mutex:
@@ -529,10 +529,10 @@ def _as_request() -> Iterator[None]:
 
 def _check_folders(path: str | os.PathLike[str] | None, above: Sequence[str | os.PathLike[str]]) -> None:
     if path is not None and above:
-        raise RequestError(f"a broker keeps what is written in {path}, or in memory above {above[0]}: name one of them")
+        raise RequestError(f"a broker stores records in {path}, or in memory above {above[0]}: name one of them")
     for place in above if path is None else [path]:
         if "://" in os.fspath(place):
-            what = "copy what is in an object store, and restore a tier first"
+            what = "copy files out of an object store, and restore a tier, first"
             raise RequestError(
                 f"a broker needs directories of this machine, not {without_login(os.fspath(place))}: {what}"
             )

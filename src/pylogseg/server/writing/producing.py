@@ -135,7 +135,7 @@ def _check_batch(data: memoryview | None, version: int) -> BatchProducer:
     if data is None or not len(data):
         raise KafkaError(codes.INVALID_RECORD, "there is no batch")
     if len(data) <= _MAGIC_AT:
-        raise KafkaError(codes.CORRUPT_MESSAGE, f"a batch of {len(data)} bytes")
+        raise KafkaError(codes.CORRUPT_MESSAGE, f"a batch of {len(data)} bytes is shorter than its header")
     if data[_MAGIC_AT] != 2:
         raise KafkaError(codes.INVALID_RECORD, f"a batch of magic {data[_MAGIC_AT]}, only 2 is stored")
     size = int.from_bytes(data[_SIZE_AT : _SIZE_AT + 4], "big", signed=True) + _OVERHEAD_BYTES

@@ -95,7 +95,8 @@ class Topics:
         log = served.log()
         if offset < -1:
             raise KafkaError(
-                codes.OFFSET_OUT_OF_RANGE, f"offset {offset} of {served}: -1 is the end, others are not negative"
+                codes.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {served}: expected -1 for the end, or an offset from 0 on",
             )
         try:
             log.increment_log_start(log.high_watermark if offset == -1 else offset)
