@@ -218,7 +218,7 @@ class LogEnds:
     def _report_loss(self, what: str) -> None:
         message = f"{self.name} ({self._log.path}) {what}"
         if self._options.fail_on_data_loss:
-            raise RequestError(f"{message}; failOnDataLoss=false reads what there is")
+            raise RequestError(f"{message}; failOnDataLoss=false reads the rest")
         _log.warning("%s", message)
 
 

@@ -204,7 +204,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         )
     memory_map = values.read("memoryMap", _boolean, False)
     if streaming and memory_map:
-        raise RequestError("memoryMap: a stream reads what is being written: only a batch read may map files")
+        raise RequestError("memoryMap: a stream reads files that a broker writes to: only a batch read may map files")
     starting, ending = _bounds(values, streaming)
     return SourceOptions(
         topics=values.read("subscribe", _topics, ()),

@@ -179,7 +179,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise RequestError(f"{what}; failOnDataLoss=false continues with what there is")
+            raise RequestError(f"{what}; failOnDataLoss=false continues with the rest")
         _log.warning("%s", what)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
