@@ -80,8 +80,8 @@ class PartSpan:
         for early, late in ((self, other), (other, self)):
             if early.until is not None and late.since is not None and early.until < late.since:
                 raise RequestError(
-                    f"the table has records up to time {early.until}, or from {late.since} on, and those between were "
-                    "not asked for: export them too, or export to another folder"
+                    f"the table has records up to time {early.until}, or from {late.since} on: this run would leave "
+                    "a gap between; export these records, too, or export to another folder"
                 )
         since = None if self.since is None or other.since is None else min(self.since, other.since)
         until = None if self.until is None or other.until is None else max(self.until, other.until)
