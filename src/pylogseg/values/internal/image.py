@@ -359,7 +359,7 @@ def _gap(
         reason = f"{harmed[0]}; and the log, which begins at offset {first}, does not have all that it had"
         return CorruptionError(partition.path, 0, f"{reason}: take {partition.name} from another controller", first)
     reason = f"the log begins at offset {first}, and the newest snapshot below it ends at {reached}"
-    return CorruptionError(partition.path, 0, f"{reason}: what is between them is missing", first)
+    return CorruptionError(partition.path, 0, f"{reason}: the records between them are missing", first)
 
 
 def _lacking(partition: Partition, end_offset: int) -> Iterator[str]:
@@ -382,7 +382,7 @@ def _lacking(partition: Partition, end_offset: int) -> Iterator[str]:
 
 
 def _lack_text(path: str, offsets: str, why: str) -> str:
-    return f"{path}: {offsets} of the cluster's metadata are missing: {why}; what they say of topics is not known"
+    return f"{path}: {offsets} of the cluster's metadata are missing: {why}; their changes of topics are unknown"
 
 
 def _noted_ends(partition: Partition) -> list[int]:

@@ -96,7 +96,7 @@ class MessageColumn:
             errors[int(rows[at])] = f"{message.name}: {why}"
         if self._counts_rest:
             for at in np.flatnonzero((batch.status == 0) & ((batch.rest > 0) | (batch.unknown_tags > 0))).tolist():
-                errors[int(rows[at])] = f"{message.name}: bytes or tagged fields that are not known, behind the others"
+                errors[int(rows[at])] = f"{message.name}: unknown bytes or tagged fields behind the known ones"
         arrays = message_arrays(batch)
         if not self._show_secrets:
             _mask(message, arrays)
