@@ -51,7 +51,7 @@ def kind_of(error: StorageError) -> GapKind:
 
 
 @declare_columns(
-    TableColumn("kind", "string", "crc, length, torn and others, as in `GapKind`"),
+    TableColumn("kind", "string", "a word of `GapKind`, such as crc, length or torn"),
     TableColumn("path", "string", "of the file"),
     TableColumn("position", "int64", "of its first byte", "bytes"),
     TableColumn("endPosition", "int64", "after its last byte", "bytes"),
