@@ -103,7 +103,7 @@ def test_always(kind: str, fault: Fault, disk: Path, store: ObjectServer, monkey
         assert ran.code == 0, ran.err
     else:
         expect(ran, 2, f"{URL}/", kind)
-        assert ran.err.endswith(": the next run goes on with it\n") or "lock-" in kind, ran.err
+        assert ran.err.endswith(", and the next run uses them\n") or "lock-" in kind, ran.err
         assert "Traceback" not in ran.err
     points = len(list_points(URL, store.options))
     assert points == (1 if is_there or (kind, fault) == ("points/", "after") else 0)

@@ -227,7 +227,7 @@ def test_an_error_says_what_can_be_done(world: World) -> None:
     """Readers stop at damage of the upload that they take, and say that others have these offsets."""
     world.upload()
     change_byte(world.taken()[0], 100, 0x55)
-    with pytest.raises(pylogseg.CorruptionError, match="`pylogseg restore` takes what is intact"):
+    with pytest.raises(pylogseg.CorruptionError, match="`pylogseg restore` takes their intact batches"):
         rows(pylogseg.open_tier(world.url))
     left = rows(pylogseg.open_tier(world.url), on_corrupt="skip")
     assert set(left) < set(world.expected)

@@ -125,7 +125,7 @@ def test_manifest_is_garbage(world: World, text: str) -> None:
         (lambda f: metadata(f).update(segmentLeaderEpochs={"7": metadata(f)["startOffset"]}), "leader epoch"),
         (lambda f: f["chunkIndex"].update(originalFileSize=10), "chunks are listed"),
         (lambda f: f["chunkIndex"].update(originalChunkSize=0), "originalChunkSize is 0"),
-        (lambda f: metadata(f).update(startOffset=5), "it is the manifest of"),
+        (lambda f: metadata(f).update(startOffset=5), "the manifest is of another segment"),
         (lambda f: f["encryption"].update(dataKey="k:AAAA"), "the data key of 3 bytes"),
     ],
 )

@@ -76,7 +76,7 @@ def test_passed_over(world: World) -> None:
     """Behind a hole the broker has gone on, and never comes back to it."""
     world.upload(0, 2, 3)
     assert world.unsent()[0] == (world.bases[1], world.bases[2])
-    assert "a broker does not go back" in world.rows[0]["reason"]
+    assert "a broker never uploads lower ones later" in world.rows[0]["reason"]
     assert str(world.bases[4] - 1) in world.rows[0]["reason"]
 
 

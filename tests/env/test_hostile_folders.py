@@ -400,5 +400,5 @@ def test_a_link_to_what_is_not_there_is_no_missing_file(world: Path, name: str) 
     done = run("verify d --json")
     (found,) = [row for row in done.rows if row.get("kind") == "unreadable"]
     assert (done.code, found["path"], found["level"]) == (1, f"d/{name}", "damage")
-    assert "a symbolic link to what is not there" in found["reason"]
+    assert "a symbolic link to a file that does not exist" in found["reason"]
     assert [record.offset for record in pylogseg.read("d")] == list(range(4))

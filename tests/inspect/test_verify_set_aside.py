@@ -169,7 +169,7 @@ def test_a_partition_that_lives_on_beside_its_stray(disk: Path) -> None:
     """No broker starts with two copies of a partition."""
     set_aside(disk)
     done = pylogseg("restore", disk / "data0", disk / "data1", STRAY)
-    assert (done.code, "no broker starts with two copies" in done.err) == (2, True)
+    assert (done.code, "does not start with two copies" in done.err) == (2, True)
     assert not (disk / "data1" / "txn-b-0").exists()
 
 

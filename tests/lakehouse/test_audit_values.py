@@ -91,7 +91,7 @@ def test_fields_as_columns_of_the_table(data, typed, rows, tmp_path):
     found = pylogseg.audit(data, parquet(tmp_path / "t", [flat]), "orders", **typed)
     assert sorted(ranges(found)) == sorted([*BAD, *WRONG])
     assert found.compared == ["value.id", "value.who"]
-    with pytest.raises(RequestError, match="no column for what a value decodes to"):
+    with pytest.raises(RequestError, match="no column for the decoded value"):
         pylogseg.audit(data, parquet(tmp_path / "u", [flat.select(["offset", "partition"])]), "orders", **typed)
 
 

@@ -248,7 +248,7 @@ def test_verify_joins_the_slices_of_a_batch(tmp_path: Path, monkeypatch: pytest.
     findings = [row for row in pylogseg("verify", path, "--json").rows if row["type"] != "summary"]
     assert [row["reason"] for row in findings if row["kind"] in ("records", "timestamp")] == [
         "offset 20 follows offset 29 in the same batch",
-        "the header's greatest timestamp is 1000, that of the records 1005",
+        "the header's greatest timestamp is 1000, the records' 1005",
     ]
 
 

@@ -307,7 +307,7 @@ def test_a_record_beyond_its_batch_is_damage(tmp_path):
     log.roll()
     path = tmp_path / "t-0" / "00000000000000000000.log"
     before = path.read_bytes()
-    with pytest.raises(CorruptionError, match="a record has offset 2, and its batch those from 0 to 1") as caught:
+    with pytest.raises(CorruptionError, match="a record has offset 2, and its batch the offsets 0 to 1") as caught:
         clean(log)
     assert (caught.value.position, caught.value.offset) == (0, 0)
     assert path.read_bytes() == before

@@ -52,7 +52,7 @@ def test_an_undamaged_leader_comes_file_by_file(tmp_path: Path) -> None:
     assert [name for name in ours if ours[name] != theirs[name] and not name.endswith((".index", ".timeindex"))] == []
     assert (tmp_path / "out" / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "out" / "meta.properties").read_bytes() == (sources[0] / "meta.properties").read_bytes()
-    assert f"the log is that of {sources[0]}: it is the longest of those with the highest leader epoch" in done.text
+    assert f"the log comes from {sources[0]}: it is the longest one with the highest leader epoch" in done.text
     assert shell("verify", tmp_path / "out").code == 0
 
 
@@ -125,7 +125,7 @@ def test_sides_of_many_partitions_are_chosen_at_once(tmp_path: Path, monkeypatch
             ours, theirs = files(out / name), files(sources[1] / name)
             assert all(ours[each] == theirs[each] for each in ours if each.endswith(".log"))
         assert b"".join(path.read_bytes() for path in sorted((out / "u-0").glob("*.log"))) == whole
-    assert f"2 partitions, t-0, t-7: the log is that of {sources[1]}: it was named" in done.text
+    assert f"2 partitions, t-0, t-7: the log comes from {sources[1]}: it was named" in done.text
     assert shell("merge", *sources, "--into", tmp_path / "x", "--take", f"v*={sources[1]}").code == 2
     assert shell("merge", *sources, "--into", tmp_path / "x", "--take", f"t-0,={sources[1]}").code == 2
     # A word that is a folder here too is a name if the folders before it have one.

@@ -12,7 +12,7 @@ from helpers.shell import pylogseg as shell
 
 import pylogseg
 
-HELD = "what lies above is not known to be committed, and stays"
+HELD = "records above it may be uncommitted, and stay"
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def test_no_second_copy(tmp_path: Path, disks: tuple[Path, Path], more: tuple[st
         committed = ("--committed",) if kind == "table" else ()
         done = shell("restore", source, one, "orders-1", *committed, *more)
         assert done.code == 2, (kind, done.err)
-        assert f"orders-1: {two}, another log directory of the same broker, has it" in done.err
+        assert f"orders-1 is also in {two}, another log directory of the same broker" in done.err
         assert sorted(path.name for path in one.iterdir()) == ["meta.properties"]
         assert shell("restore", source, two, "orders-1", "--overwrite", *committed).code == 0
     shutil.rmtree(two / "orders-1")

@@ -150,7 +150,7 @@ def test_a_refused_batch_is_named(data: Path) -> None:
         ("text", "got a text"),
         ([("a",)], "record 0: a tuple of 1 item"),
         ([(1, 2, 3)], "record 0: keys, values and header values are bytes, text or None, not int"),
-        (b"a batch", "append takes records, not bytes: append_batch takes those of a batch"),
+        (b"a batch", "append takes records, not bytes: append_batch takes an encoded batch"),
         (5, "records are a list of tuples .*, not int"),
     ],
 )

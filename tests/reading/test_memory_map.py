@@ -115,7 +115,7 @@ def test_on_spark(examples, isolation_level):
     options = {"isolationLevel": isolation_level, "rangeBytes": 3000}
     expected = rows_of(str(examples), **options)
     assert rows_of(str(examples), **options, memoryMap=True) == expected
-    with pytest.raises(RequestError, match="memoryMap: a stream reads what is being written"):
+    with pytest.raises(RequestError, match="memoryMap: a stream reads files that a broker writes to"):
         pylogseg.spark.options.parse({"memoryMap": "true"}, streaming=True)
 
 
@@ -149,7 +149,7 @@ def test_an_export(examples, tmp_path):
 def test_who_follows_does_not_map(examples):
     done = run(f"cat {examples} txn-a-0 --follow --memory-map")
     assert done.code == 2
-    assert "--follow reads what is being written: it cannot be combined with --memory-map" in done.err
+    assert "--follow reads files that a broker writes to: it cannot be combined with --memory-map" in done.err
 
 
 def test_only_files_of_this_machine(examples):

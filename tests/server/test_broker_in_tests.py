@@ -181,7 +181,7 @@ def test_a_directory_is_free_while_its_broker_is_stopped(tmp_path: Path) -> None
         broker.start()
         broker.produce("one", b"after")
         assert values(broker, "one") == [b"before", b"meanwhile", b"after"]
-        with pytest.raises(RequestError, match="only what is in memory"):
+        with pytest.raises(RequestError, match="only a broker in memory"):
             broker.reset()
     with pytest.raises(RequestError, match="is of node 5, not of 6"):
         pylogseg.Broker(tmp_path, node_id=6)

@@ -464,7 +464,7 @@ def test_files_that_do_not_fit(files: Certificates, tmp_path: Path) -> None:
     locked = tmp_path / "locked.key"
     assert os.system(f"openssl pkey -in {files.server_key} -aes256 -passout pass:hunter2 -out {locked}") == 0
     for security, said in (
-        (Security(files.server, files.client_key), "the key is not that of the certificate"),
+        (Security(files.server, files.client_key), "the key does not belong to the certificate"),
         (Security(files.server), "not usable in TLS"),
         (Security(files.server, str(locked)), "the key is encrypted"),
         (Security(files.server, files.server_key, files.server_key), "no certificate in PEM"),

@@ -385,7 +385,7 @@ def test_a_log_that_does_not_meet_its_snapshot(golden: Path, tmp_path: Path) -> 
     for path in tmp_path.rglob("*"):
         if path.suffix == ".checkpoint" or path.name.startswith("00000000000000000000."):
             path.unlink()
-    with pytest.raises(CorruptionError, match="what is between them is missing"):
+    with pytest.raises(CorruptionError, match="the records between them are missing"):
         pylogseg.cluster_state(tmp_path).table("topics")
 
 
