@@ -31,7 +31,7 @@ from pylogseg.tables.export.notes import lock_place
 s3fs = pytest.importorskip("s3fs")
 URL = f"s3://{BUCKET}/archive"
 #: What is said of each of these disks, where all is well.
-NO_METADATA = "pylogseg: note: no disk has the metadata of the cluster: which partitions are not here, is not known\n"
+NO_METADATA = "pylogseg: note: no disk has the metadata of the cluster: missing partitions are unknown\n"
 #: What a run stores, in this order.
 KINDS = ("_pylogseg/lock-", "archive.json", ".log", ".indexes", ".rsm-manifest", "points/")
 

@@ -81,7 +81,7 @@ def test_a_disk_narrows_its_notes(world: Path) -> None:
     disk = open_archive(world / "archive")
     assert [len(each.notes) for each in (disk, disk.select("a"), disk.select("b"))] == [2, 2, 1]
     about_topic, note = disk.select("a-0").notes
-    assert "a: no file says its topic id" in about_topic
+    assert "a: no file has its topic id" in about_topic
     assert "a-0: it is on none of the disks" in note
     assert note in disk.select(partition=0).notes
     with pytest.raises(pylogseg.errors.RequestError):

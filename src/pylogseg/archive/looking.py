@@ -19,7 +19,7 @@ from pylogseg.disk.tier.points import OpenedPoint, open_points, read_mark, read_
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type, to_row
 from pylogseg.format.outcome import Headings, Outcome, TextTable
-from pylogseg.format.words import FEW, count_text, size_text
+from pylogseg.format.words import FEW, count_text, names_text, size_text
 
 _POINTS: Headings = {
     "POINT": "point",
@@ -93,9 +93,10 @@ class NewestPoint(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         """Yield the line for people."""
-        unseen = "unknown" if self.head.not_seen is None else self.head.not_seen
+        not_seen = self.head.not_seen
+        unseen = "unknown partitions" if not_seen is None else count_text(not_seen, "partition")
         numbers = f"{count_text(self.head.partitions, 'partition')}, {size_text(self.head.size)}"
-        lacks = f"{count_text(self.head.faults, 'fault')}, not seen: {unseen}"
+        lacks = f"{count_text(self.head.faults, 'fault')}, {unseen} on no disk"
         age = f"the newest {span_text(self.age_seconds)} old"
         yield f"{count_text(self.points, 'point')}, {age}: {numbers}, {lacks}"
 
@@ -164,7 +165,11 @@ class PointReport(Outcome):
         yield f"{point.id} of cluster {point.cluster_id or 'unknown'}, by {point.writer}"
         yield from (f"disk {disk.path}: node {disk.node_id}, {disk.state}" for disk in point.disks)
         if point.not_seen is None:
-            yield "no disk has the metadata of the cluster: which partitions are not here, is not known"
+            yield "no disk has the metadata of the cluster: missing partitions are unknown"
+        if unseen := [f"{part.topic}-{part.partition}" for part in point.not_seen or ()]:
+            more = " (--verbose prints all)" if len(unseen) > FEW and not self.is_verbose else ""
+            names = ", ".join(unseen) if self.is_verbose else names_text(unseen)
+            yield f"on no disk: {count_text(len(unseen), 'partition')}: {names}{more}"
         for label, texts in self._lists():
             shown = texts if self.is_verbose else texts[:FEW]
             yield from (f"{label}: {text}" for text in shown)
@@ -179,7 +184,6 @@ class PointReport(Outcome):
         def condense(texts: Sequence[str]) -> Sequence[str]:
             return texts if self.is_verbose else joined_lines(texts, topics)
 
-        yield "not seen", [f"{part.topic}-{part.partition}" for part in point.not_seen or ()]
         commits = point.above_end
         yield "above the end", [f"{each.group}: {each.topic}-{each.partition}, {each.offset}" for each in commits]
         yield "fault", condense(point.faults)

@@ -253,7 +253,7 @@ def _topic_id(part: Partition, written: str | None, seen: SeenCluster) -> str:
     known = seen.metadata.topic_ids.get(part.topic) if seen.metadata is not None else None
     found = written or known
     if found is None:
-        note = f"{part.topic}: no file says its topic id: if it was made anew under its name, nobody can tell"
+        note = f"{part.topic}: no file has its topic id, so a recreated topic of this name would go unnoticed"
         seen.notes += [note] if note not in seen.notes else []
         found = seen.past_ids.get(part.topic) or made_up_id(seen.cluster_id, part.topic)
     return found

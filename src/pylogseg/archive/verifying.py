@@ -65,7 +65,7 @@ class ArchiveSummary(VerifySummary):
 
     def lines(self) -> Iterator[str]:
         """Yield lines about the checks, the objects read now and before, the omitted checks, then the sums."""
-        yield "checked: points, and that each object that they need is there, as large as it was"
+        yield "checked: points, and the presence and size of each object that they need"
         if self.objects_read:
             counts = (self.segments, "segment", ""), (self.batches, "batch", "batches"), (self.records, "record", "")
             yield f"read: {count_text(self.objects_read, 'object')} of {size_text(self.bytes_read)}, with their SHA-256"
@@ -233,7 +233,7 @@ def _lacks(point: Point, choice: PartitionChoice) -> Iterator[str]:
     texts = note_lines(lacks_of(point, choice.takes))
     if texts:
         more = f"; and {len(texts) - 1:,} more" if len(texts) > 1 else ""
-        yield f"what point {point.id} lacks: {texts[0]}{more} (pylogseg archive show)"
+        yield f"gaps that point {point.id} records: {texts[0]}{more} (pylogseg archive show)"
 
 
 def _of_mark(found: _Archive) -> Iterator[Finding]:

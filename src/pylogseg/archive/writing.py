@@ -119,7 +119,7 @@ class ArchiveResult(Outcome):
         for note in joined_lines((note for note in point.notes if note not in self.faults), topics):
             yield f"note: {note}"
         if point.not_seen is None:
-            yield "note: no disk has the metadata of the cluster: which partitions are not here, is not known"
+            yield "note: no disk has the metadata of the cluster: missing partitions are unknown"
         if point.not_seen:
             names = [f"{part.topic}-{part.partition}" for part in point.not_seen]
             yield f"note: on none of the disks: {names_text(names)}"

@@ -160,7 +160,7 @@ class Settings:
 
     def describe(self, deletes: bool = False) -> str:
         """One line: where the settings come from; a command that `deletes` does not do so by a default."""
-        defaults = "Kafka's defaults" + ", except for what is deleted" * deletes
+        defaults = "Kafka's defaults" + ", except for deletions" * deletes
         return "settings: " + "; then ".join([*self.sources, defaults])
 
 

@@ -136,8 +136,8 @@ class Server:
             return
         if self._service.guard.is_open:
             can = "read and write" if self.catalog.logs.is_writable else "read"
-            yield f"anyone who reaches {self.bootstrap_servers} can {can} without a password: "
-            f"{topics_text(self.topics)}"
+            topics = topics_text(self.topics)
+            yield f"anyone who reaches {self.bootstrap_servers} can {can} without a password: {topics}"
         yield from self._service.guard.warnings()
 
     def __enter__(self: _Server) -> _Server:

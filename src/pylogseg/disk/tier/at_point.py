@@ -32,7 +32,7 @@ from pylogseg.format.names import FileKind, parse_file_name, partition_folder_na
 
 _LAYOUT = "aiven+"
 #: What is said of a point of format 1.
-UNSEALED = "this point has no checksum of its own, as older versions wrote them: if it was changed, nobody can tell"
+UNSEALED = "this point has no checksum of its own, as older versions wrote them: a change of it would go unnoticed"
 
 
 def split_point(url: str) -> tuple[str, str | None]:

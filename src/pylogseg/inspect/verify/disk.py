@@ -119,8 +119,8 @@ CHECKED = {
     Level.HEADERS: "batch headers",
     Level.CRC: "batch headers and checksums",
     Level.RECORDS: "batch headers, checksums and records",
-    Level.INDEXES: "batch headers, checksums, records, indexes and small files; what is missing, and what keeps a "
-    "broker from starting, as far as these files tell",
+    Level.INDEXES: "batch headers, checksums, records, indexes and small files; missing records and obstacles to "
+    "a broker's start, as far as these files show",
 }
 _BY_LEVEL = {
     Level.CRC: "checksums (--level crc)",

@@ -105,8 +105,7 @@ class FetchedLog:
             data = piece_bytes(piece, window.buffer, window.file_position)
             done = log.append_as_follower(data, int(piece.leader_epoch.max()))
             if done.last_offset != int(piece.last_offset[-1]):
-                reason = f"batches from {offsets_text(done.last_offset + 1, None)} contradict one another: no "
-                "log has them"
+                reason = f"batches from {offsets_text(done.last_offset + 1, None)} contradict one another"
                 raise StorageError(self.folder, "append", reason)
             self.size += len(data)
 
