@@ -273,5 +273,5 @@ def test_what_makes_producers_older_is_said_of_each_cause(
     (folder / f"{180:020d}.snapshot").symlink_to("nowhere")
     lines = facts(tmp_path / "d")["scope"]["notChecked"]
     (said,) = (line for line in lines if line.startswith("producers-0: producers"))
-    assert "are those of the snapshot at offset 180; producers and open transactions may be older ones: " in said
+    assert "are as in the snapshot at offset 180; producers and open transactions may be older ones: " in said
     assert "00180.snapshot: cannot read" in said

@@ -421,7 +421,7 @@ def _brokers(texts: tuple[str, ...]) -> dict[int, list[str]]:
 def _restore_cluster(source: str, workers: Workers, as_json: bool, quiet: bool, **how: Any) -> None:
     if not is_tier(source):
         raise click.UsageError(
-            f"--cluster restores from an archive, and {source} is none: leave it out, or name an archive"
+            f"--cluster restores from an archive: {source} is not one; leave out --cluster, or name an archive"
         )
     with progress(_size(source), "restore") as advance, workers.executor() as executor:
         cluster = restore_cluster(source, on_bytes=advance, executor=executor, **how)

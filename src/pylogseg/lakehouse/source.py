@@ -155,7 +155,7 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
             topics.setdefault(part.topic, [])
             continue
         if not part.topic:
-            raise RequestError(f"{part.path}: the name of the folder is no partition's")
+            raise RequestError(f"{part.path}: the name of the folder is not TOPIC-NUMBER, as a partition's is")
         if part.segments:
             noted = once.checkpoints(part.files, part.files.split(part.path)[0])
             mark, doubt = (None, "") if to_end else marks.of(part, noted)

@@ -532,7 +532,7 @@ def _check_folders(path: str | os.PathLike[str] | None, above: Sequence[str | os
         raise RequestError(f"a broker stores records in {path}, or in memory above {above[0]}: name one of them")
     for place in above if path is None else [path]:
         if "://" in os.fspath(place):
-            what = "copy files out of an object store, and restore a tier, first"
+            what = "copy the files of an object store, and restore a tier first"
             raise RequestError(
                 f"a broker needs directories of this machine, not {without_login(os.fspath(place))}: {what}"
             )
