@@ -101,7 +101,7 @@ def test_redpanda_is_named(corpus: Path) -> None:
 
 def test_example_is_clean(examples: Path) -> None:
     findings, summary = check(examples)
-    assert {finding.kind for finding in findings} == {"leftover", "stray"}
+    assert {finding.kind for finding in findings} == {"leftover", "not-here", "stray"}
     assert not any(finding.is_damage for finding in findings)
     assert summary.explained_gaps > 0
 

@@ -4,6 +4,7 @@ what is missing, and what keeps a broker from starting; nothing that is as it sh
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -424,3 +425,15 @@ def test_of_a_lifted_base_offset_the_batch_itself_is_named(disk: Path, at: int, 
     assert [(row["kind"], row["position"], row["offset"]) for row in found] == [("order", position, base + lift)]
     assert f"{base} would fit" in found[0]["reason"]
     assert not kinds(disk, "codec-none-1") & {"overlap", "gap", "missing"}
+
+
+def test_a_log_directory_without_a_word_of_its_own(golden: Path, tmp_path: Path) -> None:
+    """A disk that is not mounted is an empty folder, or none: the metadata in another one has its partitions."""
+    shutil.copytree(golden / "broker-4.3" / "txn" / "data0", tmp_path / "data0")
+    (tmp_path / "data1").mkdir()
+    directory = re.search("directory.id=(.*)", (golden / "broker-4.3/txn/data1/meta.properties").read_text())
+    assert directory is not None
+    done = pylogseg("verify", "--json", tmp_path)
+    (found,) = (row for row in done.rows if row.get("type") == "finding")
+    assert (done.code, found["kind"]) == (0, "not-here")
+    assert all(words in found["reason"] for words in (directory[1], "nobody looked at them"))

@@ -174,7 +174,7 @@ def check_replicas(
         here = {(part.topic, part.partition) for owner in owners for part in owner.log_dir.partitions}
         by_id = {owner.meta.directory_id: owner for owner in owners if owner.meta and owner.meta.directory_id}
         topics = {topic_id: topic for topic, topic_id in cluster.topic_ids.items()}
-        unknown = []
+        unknown, elsewhere = list[str](), dict[str, list[str]]()
         for (topic_id, number), replicas in sorted(cluster.replicas.items()):
             topic = topics.get(topic_id)
             if (
@@ -198,8 +198,16 @@ def check_replicas(
                 name = f"{topic}-{number}"
                 if not any(owner.log_dir.files.join(owner.log_dir.path, name) in found for owner in owners):
                     unknown.append(name)
+            else:
+                elsewhere.setdefault(at, []).append(f"{topic}-{number}")
         if unknown:
             reason = f"the cluster's metadata assigns {names_text(unknown)} to this broker, without a log directory"
+            yield Finding(owners[0].log_dir.path, "not-here", False, reason)
+        for directory_id, names in sorted(elsewhere.items()):
+            reason = (
+                f"the cluster's metadata assigns {names_text(names)} to the log directory {directory_id} of this "
+                "broker, which is not here: nobody looked at them"
+            )
             yield Finding(owners[0].log_dir.path, "not-here", False, reason)
 
 
