@@ -131,8 +131,8 @@ class _SpooledLog(FetchedLog):
 
 
 @dataclass
-class _Going:
-    """A partition while its run goes on."""
+class _PartitionState:
+    """The state of a partition during a run."""
 
     key: LogKey
     start: int  #: Of its log in the cluster.
@@ -161,7 +161,7 @@ class ClusterSource(ClusterCopy):
         others = dict(options or {})
         self._keys, self._options = KeyRing(others.pop(KEYS_OPTION, None)), others
         self._archive_url, self._archive = archive_url(archive), archive
-        self._going: dict[str, _Going] = {}
+        self._states: dict[str, _PartitionState] = {}
         self._past: Mapping[LogKey, Past] = {}
         self._before: Point | None = None
         self.faults: list[str] = []
@@ -214,7 +214,7 @@ class ClusterSource(ClusterCopy):
             directory.close()
         if self.errors and not any(row.looks for row in self.result):
             raise self.errors[0]
-        written = {going.key: result for going in self._going.values() if (result := _written_of(going)) is not None}
+        written = {state.key: result for state in self._states.values() if (result := _written_of(state)) is not None}
         self._take_metadata(before)
         seen.faults += [*self.faults, *self.result.warnings(), *self.result.doubts]
         return written
@@ -228,7 +228,7 @@ class ClusterSource(ClusterCopy):
         return super()._is_of_target(error) or error.path.startswith(self._archive)
 
     def _row(self, part: Partition) -> PartitionCopy:
-        if part.name not in self._going:
+        if part.name not in self._states:
             self._begin(part)
         return super()._row(part)
 
@@ -236,58 +236,58 @@ class ClusterSource(ClusterCopy):
         key = part.topic, self._listed_id(part, self.seen), part.partition
         past = self._past.get(key, Past())
         start = ends_of(part).start if part.error is None else 0
-        going = self._going[part.name] = _Going(key, start, past.partition, past.partition)
+        state = self._states[part.name] = _PartitionState(key, start, past.partition, past.partition)
         if past.partition is not None:
             lost = next((n for n, s in enumerate(past.partition.segments) if s.segment_id in past.lost), None)
             to = past.partition.end_offset if lost is None else past.partition.segments[lost].base_offset
-            self._go_on_at(part, going, to, is_back=lost is not None)
+            self._continue_at(part, state, to, is_back=lost is not None)
 
-    def _go_on_at(self, part: Partition, going: _Going, end: int, *, is_back: bool) -> None:
+    def _continue_at(self, part: Partition, state: _PartitionState, end: int, *, is_back: bool) -> None:
         """Take a partition of the newest point up to an offset."""
-        old = going.old
+        old = state.old
         assert old is not None
         if is_back:  # at a segment that is there whole
-            end = max([going.start, *(segment.end_offset for segment in old.segments if segment.end_offset <= end)])
-        segments = tuple(segment for segment in old.segments if going.start < segment.end_offset <= end)
+            end = max([state.start, *(segment.end_offset for segment in old.segments if segment.end_offset <= end)])
+        segments = tuple(segment for segment in old.segments if state.start < segment.end_offset <= end)
         epochs = tuple(entry for entry in old.epochs if entry[1] < end)
-        start = min(max(old.start_offset, going.start), end)
-        going.now = replace(old, segments=segments, epochs=epochs, start_offset=start, end_offset=end)
-        going.epochs = [EpochEntry(*entry) for entry in epochs]
-        going.now = replace(going.now, last_stable_offset=min(old.last_stable_offset, end))
+        start = min(max(old.start_offset, state.start), end)
+        state.now = replace(old, segments=segments, epochs=epochs, start_offset=start, end_offset=end)
+        state.epochs = [EpochEntry(*entry) for entry in epochs]
+        state.now = replace(state.now, last_stable_offset=min(old.last_stable_offset, end))
         epoch = epochs[-1][0] if epochs else -1
         self._ledger.logs[part.name] = CopiedLog(listed_topic_id(part), min(old.start_offset, end), end, epoch)
 
     def _compare(self, part: Partition, row: PartitionCopy, end: EpochEnd) -> FetchJob | None:
-        name, going = part.name, self._going[part.name]
+        name, state = part.name, self._states[part.name]
         listed, copied = ends_of(part), self._ledger.logs.get(name)
         if copied is not None and copied.epoch >= 0 and end.offset is not None and end.offset < copied.end:
-            cut = self._find_agreed_end(part, going, end.offset)
+            cut = self._find_agreed_end(part, state, end.offset)
             self.faults.append(
                 f"{name}: the log was cut at offset {cut} by an unclean election: the archive goes on with the log "
                 f"that the cluster has now, and point {self._before.id if self._before else ''} has the records from "
                 f"there to {copied.end} that it lost"
             )
-            self._go_on_at(part, going, cut, is_back=True)
+            self._continue_at(part, state, cut, is_back=True)
             copied, end = self._ledger.logs[name], end._replace(offset=None)
             copied.epoch = -1  # the cut is told already
         job = super()._compare(part, row, end)
         if job is not None and copied is not None:
             job = job._replace(known_epoch=max(copied.epoch, 0))
         if job is None and copied is not None and row.state == "unchanged":
-            assert going.now is not None
-            if not going.now.segments and (going.old is None or going.old.segments):  # its producers are a file now
+            assert state.now is not None
+            if not state.now.segments and (state.old is None or state.old.segments):  # its producers are a file now
                 job = FetchJob(part, listed, row, end.leader_epoch, copied.epoch)
         if copied is not None and listed.start > copied.end and job is not None:
             copied.start = copied.end = listed.start
         return job
 
-    def _find_agreed_end(self, part: Partition, going: _Going, at: int) -> int:
+    def _find_agreed_end(self, part: Partition, state: _PartitionState, at: int) -> int:
         """Return the offset up to which a leader and the newest point agree: the end of an epoch that both have."""
-        old, files = going.old, part.files
+        old, files = state.old, part.files
         assert old is not None
         assert isinstance(files, LiveFiles)
         lineage, key = Lineage.of(old.epochs, old.start_offset, old.end_offset), (part.topic, part.partition)
-        while at > going.start:
+        while at > state.start:
             answer = files.cluster.epoch_ends({key: lineage.epoch_at(at - 1)})[key]
             if isinstance(answer, StorageError):
                 raise answer
@@ -302,20 +302,20 @@ class ClusterSource(ClusterCopy):
     # ---- a partition ----
 
     def _make_log(self, directory: LogDirectory, job: FetchJob) -> _SpooledLog:
-        name, going = job.part.name, self._going[job.part.name]
-        copied, now = self._ledger.logs[name], going.now
+        name, state = job.part.name, self._states[job.part.name]
+        copied, now = self._ledger.logs[name], state.now
         base, producers = None, b""
         if now is not None:
-            base, producers = copied.end, self._producers_at(going, now.end_offset)
-        going.log = _SpooledLog(directory, name, copied, base, producers, lambda end: self._archive_up_to(going, end))
-        return going.log
+            base, producers = copied.end, self._producers_at(state, now.end_offset)
+        state.log = _SpooledLog(directory, name, copied, base, producers, lambda end: self._archive_up_to(state, end))
+        return state.log
 
     def _fetch(self, directory: LogDirectory, job: FetchJob, advance: Advance) -> None:
-        going, before = self._going[job.part.name], self._going[job.part.name].now
+        state, before = self._states[job.part.name], self._states[job.part.name].now
         try:
             super()._fetch(directory, job, advance)
-            if before is not None and going.now is not None:
-                self._join_pieces(directory, job, going, before)
+            if before is not None and state.now is not None:
+                self._join_pieces(directory, job, state, before)
         except PylogsegError as error:
             if isinstance(error, StorageError) and self._is_of_target(error):
                 raise
@@ -323,27 +323,27 @@ class ClusterSource(ClusterCopy):
         finally:
             self._storage.remove_folder(self._path(job.part.name))
 
-    def _archive_up_to(self, going: _Going, end: int) -> None:
+    def _archive_up_to(self, state: _PartitionState, end: int) -> None:
         """Upload the batches of a partition that lie in the spool, up to an offset."""
-        written, going.is_compacted = self._archive_spooled(going, going.now, end)
-        going.written = written if going.written is None else going.written.continue_with(written)
-        going.now = written.partition
+        written, state.is_compacted = self._archive_spooled(state, state.now, end)
+        state.written = written if state.written is None else state.written.continue_with(written)
+        state.now = written.partition
 
     def _archive_spooled(
-        self, going: _Going, past: ArchivedPartition | None, end: int, known: Sequence[ArchivedSegment] = ()
+        self, state: _PartitionState, past: ArchivedPartition | None, end: int, known: Sequence[ArchivedSegment] = ()
     ) -> tuple[WrittenPartition, bool]:
-        name = f"{going.key[0]}-{going.key[2]}"
+        name = f"{state.key[0]}-{state.key[2]}"
         folder, files = self._path(name), LocalFiles()
-        part = replace(open_dir(folder).partitions[0], log_start_offset=going.start)
+        part = replace(open_dir(folder).partitions[0], log_start_offset=state.start)
         checkpoints = OffsetCheckpoints(files, self._place)
         marks = Marks(self._source, FileState.READ)
         copy = SeenCopy(
             partition=part, checkpoints=checkpoints, watermark=end, disk=0, node_id=None, mark_file=marks,
             is_settled=True,
         )  # fmt: skip
-        add_epochs(going.epochs, copy.epochs_file.value or ())
-        copy.epochs = list(going.epochs)
-        plan = plan_partition(going.key, [copy], self.seen, Past(past))
+        add_epochs(state.epochs, copy.epochs_file.value or ())
+        copy.epochs = list(state.epochs)
+        plan = plan_partition(state.key, [copy], self.seen, Past(past))
         if known:  # pieces of it are there, and it is to be whole
             plan.known_ids |= {segment.segment_id for segment in known}
             plan.joined.add(part.segments[0].base_offset)
@@ -368,24 +368,26 @@ class ClusterSource(ClusterCopy):
         files = files_among(self._archive_url, point, shared, there, set(there), objects.manifests)
         return open_folder(files, files.join(files.url, partition.name)).partitions[0]
 
-    def _producers_at(self, going: _Going, end: int) -> bytes:
+    def _producers_at(self, state: _PartitionState, end: int) -> bytes:
         """Return the snapshot of the producers where an archived segment ends; empty where the log begins."""
-        name, old = segment_file_name(end, FileKind.PRODUCER_SNAPSHOT), going.old
+        name, old = segment_file_name(end, FileKind.PRODUCER_SNAPSHOT), state.old
         last = [] if old is None else [segment for segment in old.segments if segment.end_offset == end]
         if old is None or not (last or name in old.files):
             return b""
         part = self._open_archived(old, last)
         return bytes(part.files.read_all(part.files.join(part.path, name)))
 
-    def _join_pieces(self, directory: LogDirectory, job: FetchJob, going: _Going, before: ArchivedPartition) -> None:
+    def _join_pieces(
+        self, directory: LogDirectory, job: FetchJob, state: _PartitionState, before: ArchivedPartition
+    ) -> None:
         """Upload a segment of the leader as a whole that was archived in many pieces, and is sealed now."""
-        now, name = going.now, job.part.name
-        border = None if going.log is None else going.log.border
+        now, name = state.now, job.part.name
+        border = None if state.log is None else state.log.border
         assert now is not None
         if border is None or not before.segments:
             return
         least = MOST_PIECES + int(border == before.end_offset)  # else this run has added one
-        pieces = self._find_pieces(job.part, going, before) if len(before.segments) >= least else []
+        pieces = self._find_pieces(job.part, state, before) if len(before.segments) >= least else []
         if len(pieces) < least:
             return
         base = pieces[0].base_offset
@@ -396,10 +398,10 @@ class ClusterSource(ClusterCopy):
         joined: list[WrittenPartition] = []
 
         def archive(end: int) -> None:
-            joined.append(self._archive_spooled(going, past, end, now.segments)[0])
+            joined.append(self._archive_spooled(state, past, end, now.segments)[0])
 
         copied = CopiedLog(listed_topic_id(job.part), base, base)
-        log = _SpooledLog(directory, name, copied, base, self._producers_at(going, base), archive)
+        log = _SpooledLog(directory, name, copied, base, self._producers_at(state, base), archive)
         try:
             for segment in self._open_archived(now, pieces).segments:
                 with segment.open() as view:
@@ -411,10 +413,10 @@ class ClusterSource(ClusterCopy):
         (whole,) = joined
         above = [segment for segment in now.segments if segment.base_offset >= border]
         whole.partition = replace(now, segments=tuple(sorted({*whole.partition.segments, *above})))
-        assert going.written is not None
-        going.written, going.now = going.written.continue_with(whole), whole.partition
+        assert state.written is not None
+        state.written, state.now = state.written.continue_with(whole), whole.partition
 
-    def _find_pieces(self, part: Partition, going: _Going, before: ArchivedPartition) -> list[ArchivedSegment]:
+    def _find_pieces(self, part: Partition, state: _PartitionState, before: ArchivedPartition) -> list[ArchivedSegment]:
         """Return the last archived segments from where the leader begins a segment on; none if nobody can tell.
 
         A cleaner joins segments of a compacted log at any time: there, the small ones at the end are meant.
@@ -423,12 +425,12 @@ class ClusterSource(ClusterCopy):
         for segment in reversed(before.segments):
             if pieces and segment.end_offset != pieces[0].base_offset:
                 return []
-            if pieces and going.is_compacted and segment.size > MOST_PIECES * size:
+            if pieces and state.is_compacted and segment.size > MOST_PIECES * size:
                 break
             pieces.insert(0, segment)
             if (size := size + segment.size) > _MOST_SEGMENT_BYTES:
                 return []
-            if segment.base_offset <= before.start_offset or going.is_compacted:
+            if segment.base_offset <= before.start_offset or state.is_compacted:
                 continue
             if self._begins_segment(part, segment.base_offset):
                 break
@@ -473,8 +475,8 @@ class ClusterSource(ClusterCopy):
         ]
 
 
-def _written_of(going: _Going) -> WrittenPartition | None:
+def _written_of(state: _PartitionState) -> WrittenPartition | None:
     """Return a partition of the next point; one of which nothing came is as it was."""
-    if going.written is None and going.now is not None:
-        return WrittenPartition(replace(going.now, disk=0, fault=""))
-    return going.written
+    if state.written is None and state.now is not None:
+        return WrittenPartition(replace(state.now, disk=0, fault=""))
+    return state.written
