@@ -7,12 +7,13 @@ pyarrow, fsspec, zlib, json and codecs raise errors of all classes then.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.errors import ExhaustedError, PylogsegError, StorageError
 
 _Class = TypeVar("_Class")
 #: The exception of a panic in Rust; it is not an `Exception`, and no module exports it.
@@ -26,8 +27,11 @@ def library_errors(path: str, operation: str) -> Iterator[None]:
     """Turn any error of a library into a StorageError that names the table or file and the operation."""
     try:
         yield
-    except (PylogsegError, MemoryError):
+    except PylogsegError:
         raise
+    except MemoryError as error:  # for a length in a damaged file, too
+        reason = f"{error}" or "an allocation failed"
+        raise ExhaustedError(path, operation, f"out of memory: {reason}", errno.ENOMEM) from error
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
