@@ -107,4 +107,4 @@ class Archiver:
 def _open(folder: Path) -> list[object]:
     from pylogseg.offline.ending_transactions import transactional_producers
 
-    return [row for row in transactional_producers(str(folder)) if row.first_txn_offset >= 0]
+    return [row for row in transactional_producers(str(folder), []) if row.first_txn_offset >= 0]

@@ -182,7 +182,7 @@ def test_an_unreadable_disk_is_refused_unless_it_is_named(log: MetadataLog, tmp_
 
 
 REFUSALS = {
-    "shorter": (["c1", "b11"], {"in_place": "c1", "voters": [C1]}, r"shorter than that of .*b11.*lacks topic: late"),
+    "shorter": (["c1", "b11"], {"in_place": "c1", "voters": [C1]}, r"shorter than the one of .*b11.*lacks topic: late"),
     "another node": (["c1e", "b11"], {"in_place": "c1e", "voters": ["2@c2:9093"]}, "its node is 1, not 2"),
     "not given": (["b11"], {"in_place": "c1", "voters": [C1]}, "not one of the disks"),
     "three in place": (["c1e"], {"in_place": "c1e", "voters": THREE}, "--in-place makes one controller"),

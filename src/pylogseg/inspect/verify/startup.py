@@ -174,7 +174,7 @@ def check_replicas(
         here = {(part.topic, part.partition) for owner in owners for part in owner.log_dir.partitions}
         by_id = {owner.meta.directory_id: owner for owner in owners if owner.meta and owner.meta.directory_id}
         topics = {topic_id: topic for topic, topic_id in cluster.topic_ids.items()}
-        unknown, elsewhere = list[str](), dict[str, list[str]]()
+        unknown, elsewhere, absent = list[str](), list[str](), set[str]()
         for (topic_id, number), replicas in sorted(cluster.replicas.items()):
             topic = topics.get(topic_id)
             if (
@@ -199,14 +199,15 @@ def check_replicas(
                 if not any(owner.log_dir.files.join(owner.log_dir.path, name) in found for owner in owners):
                     unknown.append(name)
             else:
-                elsewhere.setdefault(at, []).append(f"{topic}-{number}")
+                elsewhere.append(f"{topic}-{number}")
+                absent.add(at)
         if unknown:
             reason = f"the cluster's metadata assigns {names_text(unknown)} to this broker, without a log directory"
             yield Finding(owners[0].log_dir.path, "not-here", False, reason)
-        for directory_id, names in sorted(elsewhere.items()):
+        if elsewhere:
             reason = (
-                f"the cluster's metadata assigns {names_text(names)} to the log directory {directory_id} of this "
-                "broker, which is not here: nobody looked at them"
+                f"the cluster's metadata assigns {names_text(elsewhere)} to log directories of this broker that are "
+                f"not here ({', '.join(sorted(absent))}): nobody looked at them"
             )
             yield Finding(owners[0].log_dir.path, "not-here", False, reason)
 
