@@ -133,10 +133,11 @@ class LazyCommands(click.Group):
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], _COMMANDS, 3)
             ctx.fail(f"no such command {args[0]!r}" + (f": did you mean {' or '.join(near)}?" if near else ""))
-        # `restore` and `drill` have another option of this name.
-        if "--cluster" in args and args[0] in _COMMANDS and args[0] not in ("restore", "drill") and "--" not in args:
-            ctx.fail(f"--cluster stands before the command: pylogseg --cluster FILE {args[0]} ...")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        is_own = command is not None and any("--cluster" in param.opts for param in command.params)
+        if "--cluster" in rest and "--" not in rest and not is_own:
+            ctx.fail(f"--cluster stands before the command: pylogseg --cluster FILE {name} ...")
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
