@@ -35,3 +35,8 @@ def directory_of(broker: pylogseg.Broker) -> DirectoryLogs:
     store = topics_of(broker).store
     assert isinstance(store, DirectoryLogs)
     return store
+
+
+def url_of(broker: pylogseg.Broker, path: str = "") -> str:
+    """Return the URL of a broker of ours, as a running cluster."""
+    return f"kafka://{broker.bootstrap_servers}{path}"

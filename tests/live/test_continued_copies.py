@@ -9,10 +9,10 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.servers import url_of
 from helpers.shell import expect
 from helpers.shell import pylogseg as run
 
@@ -20,26 +20,11 @@ import pylogseg
 from pylogseg import offline
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
-from pylogseg.live import cluster as live_cluster
 from pylogseg.offline.copying.ledger import FILE
 from pylogseg.values.internal.cluster import ClusterMetadata
 
+pytestmark = pytest.mark.usefixtures("soon")
 SMALL = {"internal.segment.bytes": 4000}
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_cluster, "ELECTION_S", 0.2)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[pylogseg.Broker]:
-    with pylogseg.Broker(tmp_path / "broker") as made:
-        yield made
-
-
-def url_of(broker: pylogseg.Broker) -> str:
-    return f"kafka://{broker.bootstrap_servers}"
 
 
 def produce(broker: pylogseg.Broker, topic: str, count: int, seed: int = 0) -> None:

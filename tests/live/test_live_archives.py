@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.servers import url_of
 from helpers.shell import pylogseg as run
 
 import pylogseg
@@ -19,25 +19,10 @@ from pylogseg.archive import list_points, read_point, writing
 from pylogseg.archive.writing import write
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
-from pylogseg.live import cluster as live_cluster
 from pylogseg.live import fetching
 
+pytestmark = pytest.mark.usefixtures("soon")
 SMALL = {"internal.segment.bytes": 4000}
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_cluster, "ELECTION_S", 0.2)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[pylogseg.Broker]:
-    with pylogseg.Broker(tmp_path / "broker") as made:
-        yield made
-
-
-def url_of(broker: pylogseg.Broker) -> str:
-    return f"kafka://{broker.bootstrap_servers}"
 
 
 def produce(broker: pylogseg.Broker, topic: str, count: int, seed: int = 0) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.produced import CODECS, MadeLog, play
+from helpers.servers import url_of
 from helpers.shell import expect
 from helpers.shell import pylogseg as run
 from hypothesis import HealthCheck, given, settings
@@ -51,10 +52,6 @@ def broker() -> Iterator[pylogseg.Broker]:
 def shared() -> Iterator[pylogseg.Broker]:
     with pylogseg.Broker() as broker:
         yield broker
-
-
-def url_of(broker: pylogseg.Broker, path: str = "") -> str:
-    return f"kafka://{broker.bootstrap_servers}{path}"
 
 
 def rows_of(source: Any, level: str, name: str = "t-0") -> list[tuple[Any, ...]]:
