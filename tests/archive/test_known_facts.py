@@ -8,6 +8,7 @@ empty one.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from helpers.shell import expect
 from helpers.shell import pylogseg as shell
 
 from pylogseg.archive import list_points, open_archive, read_point, write
+from pylogseg.disk.disk import Segment
 from pylogseg.reading.arrow.encode import encode
 
 Harm = Callable[[Path], None]
@@ -145,6 +147,28 @@ def test_segments_alone_have_the_leader_epochs_of_their_batches(tmp_path: Path) 
     assert shell("restore", tmp_path / "archive", out).code == 0
     assert (out / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n3 0\n5 2\n"
     assert shell("verify", out).code == 0
+
+
+def test_segments_alone_that_did_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run opens them again; one that was written in place, with as many bytes, is read again."""
+    disk, archive, log = tmp_path / "disk", tmp_path / "archive", tmp_path / "disk" / "t-0"
+    log.mkdir(parents=True)
+    (disk / "meta.properties").write_text(f"version=1\ncluster.id={'c' * 22}\nnode.id=1\n")
+
+    def segment(base: int, epoch: int) -> None:
+        data = encode([(1, b"k", b"v")] * 3, base_offset=base, leader_epoch=epoch)
+        (log / f"{base:020d}.log").write_bytes(data)
+        time.sleep(0.05)  # a change has the time of the clock's last tick
+
+    segment(0, 3)
+    segment(3, 5)
+    first = write(disk, archive, to_end=True).point
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "open", lambda self: pytest.fail(f"{self.path} was opened"))
+        assert write(disk, archive, to_end=True).point.partitions == first.partitions
+    segment(3, 6)
+    changed = write(disk, archive, to_end=True).point.partitions[0]
+    assert (first.partitions[0].epochs, changed.epochs) == (((3, 0), (5, 3)), ((3, 0), (6, 3)))
 
 
 @pytest.mark.parametrize("harm", [empty, zeros, cut_behind_the_version, garbage, folder, absent])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from pylogseg.archive.planning import Past
 from pylogseg.archive.seen import SeenCluster, SeenCopy, made_up_id
 from pylogseg.disk.disk import LogDir, Partition
 from pylogseg.disk.indexed_ends import end_in_indexes, indexed_end
@@ -13,10 +15,11 @@ from pylogseg.disk.lineage.chains import Lineage, add_epochs, divergence
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata, read_quorum_state
 from pylogseg.disk.tier.point import ArchivedPartition
+from pylogseg.env import filesystem
 from pylogseg.errors import StorageError
 from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.names import METADATA_TOPIC, FileKind
-from pylogseg.inspect.verify.epochs import check_leader_epochs
+from pylogseg.inspect.verify.epochs import check_leader_epochs, needs_no_epochs
 from pylogseg.inspect.verify.missing import Checkpoints
 from pylogseg.inspect.verify.segment import header_report
 from pylogseg.inspect.verify.segment_report import EpochRun
@@ -64,10 +67,10 @@ _EFFECTS = {
 }
 
 
-def settle_facts(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenCluster) -> None:
+def settle_facts(copy: SeenCopy, past: Past, seen: SeenCluster) -> None:
     """Take the leader epochs of a copy from its batches where its file has none, and its log start from the epochs.
 
-    `past` is the partition in the newest point, which may know more.
+    The newest point may know more.
     """
     if copy.is_settled:
         return
@@ -77,10 +80,10 @@ def settle_facts(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenClust
     if not part.segments:
         return
     if not copy.epochs:
-        _take_epochs(copy, past)
+        _take_epochs(copy, past, seen)
     if part.topic != METADATA_TOPIC:
         _doubt_start(copy, seen)
-        _prove_start(copy, past, seen)
+        _prove_start(copy, past.partition, seen)
 
 
 def _end_in_indexes(part: Partition) -> int:
@@ -93,23 +96,45 @@ def _end_in_indexes(part: Partition) -> int:
 # ---- leader epochs ----
 
 
-def _take_epochs(copy: SeenCopy, past: ArchivedPartition | None) -> None:
+def _take_epochs(copy: SeenCopy, past: Past, seen: SeenCluster) -> None:
     part, file = copy.partition, copy.epochs_file
+    checkpoints = Checkpoints(part.files, os.path.dirname(part.path))
+    is_same_disk = seen.disks[copy.disk].path == past.path
+    if is_same_disk and needs_no_epochs(part, file.state, checkpoints) and _is_archived(part, past):
+        copy.epochs = [EpochEntry(*entry) for entry in past.partition.epochs] if past.partition else []
+        return
     reports = [header_report(segment) for segment in part.segments]
     now = read_leader_epochs(part.files, part.path)
     if now.value:  # a broker has written it meanwhile
         copy.epochs, copy.epochs_file = now.value, now
         return
-    checkpoints = Checkpoints(part.files, os.path.dirname(part.path))
     findings = [each for each in check_leader_epochs(part, reports, checkpoints) if each.is_damage]
     is_harm = bool(findings) or file.is_damaged
     if is_harm or file.state is FileState.ABSENT:  # segments alone need no such file
-        copy.epochs = _join_epochs([run for report in reports for run in report.epochs], past)
+        copy.epochs = _join_epochs([run for report in reports for run in report.epochs], past.partition)
     if not is_harm:
         return
     problem = file.problem or f"{file.path}: {findings[0].reason}"
     remedy = "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` writes the file"
     copy.doubts.append(f"{problem}: the point has the leader epochs of the batches; {remedy}")
+
+
+def _is_archived(part: Partition, past: Past) -> bool:
+    """Check whether the newest point has each byte of a partition, and no segment has changed since that run began."""
+    if past.partition is None or past.lost:
+        return False
+    bases = [segment.base_offset for segment in part.segments]
+    sizes = [0] * len(bases)
+    for piece in past.partition.segments:
+        if (at := bisect_right(bases, piece.base_offset) - 1) >= 0:
+            sizes[at] += piece.size
+    if sizes != [segment.size for segment in part.segments]:
+        return False
+    try:
+        changes = [os.stat(segment.path).st_ctime_ns for segment in part.segments]
+    except OSError:
+        return False
+    return max(changes) < past.time_ms * 1_000_000 - filesystem.SETTLED_NS
 
 
 def _join_epochs(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[EpochEntry]:

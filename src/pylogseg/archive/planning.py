@@ -89,9 +89,9 @@ class Past:
 
     partition: ArchivedPartition | None = None
     path: str = ""  #: Of the disk that it came from, which is asked first while it has all.
-    lost: Mapping[str, ArchivedSegment] = field(
-        default_factory=dict
-    )  #: Segments of which the store lost objects, by ids.
+    #: Segments of which the store lost objects, by ids.
+    lost: Mapping[str, ArchivedSegment] = field(default_factory=dict)
+    time_ms: int = -1  #: Of the look at the disks.
 
 
 def plan_partition(
@@ -112,8 +112,10 @@ def plan_partition(
     limits[choice.replica] = max(limits[choice.replica], chosen.end)
     start = chosen.partition.log_start_offset
     # A record that a point has, in the same epoch, was committed before it.
-    committed = max(start, min(verdict.committed, lineage.end), _find_agreed_end(past, lineage))
-    plan = PartitionPlan(key, [], [], lineage, start, committed, "watermark", _is_compacted(key, copies, seen))
+    agreed, marked = _find_agreed_end(past, lineage), max(start, min(verdict.committed, lineage.end))
+    ended_by = past.ended_by if past is not None and marked < agreed == past.end_offset else "watermark"
+    committed = max(marked, agreed)
+    plan = PartitionPlan(key, [], [], lineage, start, committed, ended_by, _is_compacted(key, copies, seen))
     is_unset = verdict.committed <= start < lineage.end and not _is_running(copies, seen)
     if key[0] == METADATA_TOPIC:
         plan.end, plan.ended_by = lineage.end, "log end"

@@ -308,7 +308,9 @@ class _Archiving:
         self._lost = lost | self._rotten
         if before is not None:
             self._past = {
-                archived_log_key(each): Past(each, before.disks[each.disk].path, lost_segments(each, self._lost))
+                archived_log_key(each): Past(
+                    each, before.disks[each.disk].path, lost_segments(each, self._lost), before.time_ms
+                )
                 for each in partitions
             }
 
@@ -326,7 +328,7 @@ class _Archiving:
     def _plan(self, key: LogKey) -> PartitionPlan:
         copies, past = self._seen.copies[key], self._past.get(key, Past())
         for copy in copies:
-            settle_facts(copy, past.partition, self._seen)
+            settle_facts(copy, past, self._seen)
         plan = plan_partition(key, copies, self._seen, past, to_end=self._to_end)
         if (how := plan.needs_look(past.partition)) is None:
             return plan

@@ -125,17 +125,13 @@ def _without(
 ) -> Iterator[Finding]:
     """Find a file that is absent or without entries although the last batch, above the log start, has an epoch.
 
-    Segments alone, without what a broker has beside them, need no such file. Uploaded ones have it with each upload.
-    A broker gives each segment its indexes: a folder without any was copied in part, and that is no damage.
+    Uploaded segments have it with each upload. A broker gives each segment its indexes: a folder without any was
+    copied in part, and that is no damage.
     """
     runs = [run for report in reports for run in report.epochs]
     if not runs or runs[-1].last_offset + 1 != reports[-1].next_offset:  # the last batches are of magic 0 or 1
         return
-    if reports[-1].next_offset <= partition.log_start_offset:
-        return
-    kinds = {other.name.kind for other in partition.others if other.name.is_live}
-    beside = (FileKind.PARTITION_METADATA, FileKind.PRODUCER_SNAPSHOT)
-    if file.state is FileState.ABSENT and kinds.isdisjoint(beside) and not (checkpoints and checkpoints.partitions):
+    if reports[-1].next_offset <= partition.log_start_offset or needs_no_epochs(partition, file.state, checkpoints):
         return
     words = {
         FileState.ABSENT: "it is missing",
@@ -148,7 +144,17 @@ def _without(
     has_indexes = any(kind.is_index for segment in partition.segments for kind in segment.companions)
     # Who opens a log makes the file first, with 0 bytes, and then the indexes.
     is_begun = file.state in (FileState.ABSENT, FileState.EMPTY)
-    is_whole = has_indexes or FileKind.PARTITION_METADATA in kinds or not is_begun
+    is_whole = has_indexes or FileKind.PARTITION_METADATA in _kinds_beside(partition) or not is_begun
     if not is_whole:
         reason += "; no segment has an index either: the folder was copied in part"
     yield Finding(file.path, "leader-epoch", is_whole, reason, None, runs[0].first_offset, runs[-1].last_offset)
+
+
+def needs_no_epochs(partition: Partition, state: FileState, checkpoints: Checkpoints | None) -> bool:
+    """Check for segments alone: they have no file of leader epochs, and nothing else that a broker has beside them."""
+    is_alone = _kinds_beside(partition).isdisjoint((FileKind.PARTITION_METADATA, FileKind.PRODUCER_SNAPSHOT))
+    return state is FileState.ABSENT and is_alone and not (checkpoints and checkpoints.partitions)
+
+
+def _kinds_beside(partition: Partition) -> set[FileKind]:
+    return {other.name.kind for other in partition.others if other.name.is_live}
