@@ -8,11 +8,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.internal_logs import write_log
 
 from pylogseg.format.messages.framing import decode_framed, encode_framed
 from pylogseg.format.uuids import format_uuid
+from pylogseg.values.internal import partition_changes
 from pylogseg.values.internal.image import Image
 
 _Step = tuple[str, int, dict[str, Any]]
@@ -60,7 +62,11 @@ def random_steps(rng: random.Random, count: int, more: tuple[str, ...]) -> list[
 
 @pytest.mark.parametrize("more", [(), ("Remove",), ("Remove", "ClearElr"), ("Begin", "End", "Abort", "Remove")])
 @pytest.mark.parametrize("seed", range(6))
-def test_bulk_equals_one_by_one(tmp_path: Path, seed: int, more: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("mix", [partition_changes.MIX, np.uint64(0)], ids=["spread", "all keys with one number"])
+def test_bulk_equals_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mix: np.uint64, seed: int, more: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(partition_changes, "MIX", mix)
     rng = random.Random(f"{seed} {more}")
     values = [encode_framed(*step) for step in random_steps(rng, 200, more)]
     folder, at = tmp_path / "__cluster_metadata-0", 0

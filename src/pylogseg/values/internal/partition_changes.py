@@ -22,6 +22,7 @@ _UUID = 22  # characters
 LISTS = ("isr", "replicas", "removingReplicas", "addingReplicas", "directories", "eligibleLeaderReplicas",
          "lastKnownElr")  # fmt: skip
 SAME_LEADER, SAME_STATE = -2, -1
+MIX = np.uint64(0x9E3779B97F4A7C15)  #: Odd: it spreads the bits of a key over a number.
 
 
 class PartitionChanges:
@@ -98,7 +99,7 @@ class _LastOfEach:
     def _last(self, mask: npt.NDArray[np.bool_]) -> _Longs:
         last = np.full(len(self._rows), -1, np.int64)
         chosen = np.flatnonzero(mask & self._counts)
-        np.maximum.at(last, self._key_of[chosen], chosen)
+        last[self._key_of[chosen]] = chosen  # ascending, so the last one of each stays
         return last
 
     def row_of(self, mask: npt.NDArray[np.bool_]) -> _Longs:
@@ -134,28 +135,26 @@ class _Joined:
     def lists(self, name: str) -> Callable[[int], list[Any]]:
         """Return a function that gives the list of a row."""
         sizes = [np.diff(np.frombuffer(ends, np.int32)) for _, ends, *_ in self._nodes(name)]
-        ends = np.cumsum(np.concatenate(sizes, dtype=np.int64)).tolist()
+        ends = np.zeros(1 + sum(map(len, sizes)), np.int64)
+        np.cumsum(np.concatenate(sizes, dtype=np.int64), out=ends[1:])
         if self._columns[name].children[0].type == "uuid":
-            text = b"".join(bytes(data) for _, _, data, _ in self._nodes(name, True)).decode()
-            return lambda row: [
-                text[_UUID * k : _UUID * (k + 1)] for k in range(ends[row - 1] if row else 0, ends[row])
-            ]
-        items = np.concatenate([np.frombuffer(data, np.int32) for _, _, data, _ in self._nodes(name, True)]).tolist()
-        return lambda row: items[ends[row - 1] if row else 0 : ends[row]]
+            text = b"".join(bytes(data) for _, _, data, _ in self._nodes(name, True))
+            return lambda row: [text[_UUID * k : _UUID * (k + 1)].decode() for k in range(ends[row], ends[row + 1])]
+        items = np.concatenate([np.frombuffer(data, np.int32) for _, _, data, _ in self._nodes(name, True)])
+        return lambda row: list(items[ends[row] : ends[row + 1]].tolist())
 
     def keys(self) -> tuple[list[TopicPartition], _Longs]:
         """The partitions, and for each row which one it is of."""
         raw = b"".join(bytes(data) for _, _, data, _ in self._nodes("topicId"))
-        ids = np.frombuffer(raw, np.uint8).reshape(-1, _UUID)
+        ids, numbers = np.frombuffer(raw, np.uint8).reshape(-1, _UUID), self.numbers("partitionId", np.int32)
         parts = (np.ascontiguousarray(ids[:, first : first + 8]).view(np.uint64)[:, 0] for first in (0, 8, 14))
-        mixed = np.zeros(len(ids), np.uint64)
+        mixed = numbers.astype(np.uint64)
         for part in parts:
-            mixed = (mixed ^ part) * np.uint64(0x9E3779B97F4A7C15)
-        _, first, topic = np.unique(mixed, return_index=True, return_inverse=True)
-        if (ids[first][topic] != ids).any():  # two ids with one number
-            _, first, topic = np.unique(np.frombuffer(raw, f"S{_UUID}"), return_index=True, return_inverse=True)
-        pairs = (topic.astype(np.int64) << 32) | self.numbers("partitionId", np.int32).astype(np.int64) & 0xFFFFFFFF
-        unique, key_of = np.unique(pairs, return_inverse=True)
-        names = [raw[_UUID * i : _UUID * (i + 1)].decode() for i in first.tolist()]
-        numbers = (unique & 0xFFFFFFFF).astype(np.uint32).astype(np.int32).tolist()
-        return [(names[t], n) for t, n in zip((unique >> 32).tolist(), numbers, strict=True)], key_of
+            mixed = (mixed ^ part) * MIX
+        _, first, key_of = np.unique(mixed, return_index=True, return_inverse=True)
+        if (ids[first][key_of] != ids).any() or (numbers[first][key_of] != numbers).any():  # two keys with one number
+            pairs = np.empty(len(ids), [("topic", f"S{_UUID}"), ("partition", np.int32)])
+            pairs["topic"], pairs["partition"] = np.frombuffer(raw, f"S{_UUID}"), numbers
+            _, first, key_of = np.unique(pairs, return_index=True, return_inverse=True)
+        names = (raw[_UUID * row : _UUID * (row + 1)].decode() for row in first.tolist())
+        return list(zip(names, numbers[first].tolist(), strict=True)), key_of
