@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, LogDir, Partition
+from pylogseg.disk.disk import LogDir, Partition
 from pylogseg.disk.listing import open_dir
 from pylogseg.errors import RequestError, StorageError, is_missing
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.reading.logs import logs_of
+from pylogseg.reading.logs import log_of
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.stable_offset import Tail
@@ -94,7 +94,7 @@ class FollowedReader:
                 self.is_gone = True
                 return
             raise
-        (log,) = logs_of(Disk((), disk.partitions[:1]))
+        log = log_of(disk.partitions[0])
         log_again = self.reader.log._replace(segments=log.segments, snapshots=log.snapshots)
         self.reader = replace(self.reader, log=log_again)
 

@@ -37,6 +37,8 @@ SMALL_FILE_BYTES = int(_chosen) if _chosen.isdecimal() else 64 << 20
 #: Files that were written to later than this before they were opened are not mapped: a write may still be under way, of
 #: which the time of modification would say no more.
 SETTLED_NS = 2_000_000_000
+#: A read of a file that may grow asks the system how long it is, if it is longer than this.
+_UNASKED_BYTES = 1 << 20
 
 
 #: A process, or the machine, has no more descriptors or memory: the file may be in order.
@@ -233,7 +235,8 @@ class PositionedFile(_Closing):
 
     def read(self, position: int, size: int) -> bytes:
         """Return a copy of the bytes that are there now."""
-        count = max(0, min(size, self.size - position))
+        is_bound = self._sealed_size < 0 <= size <= _UNASKED_BYTES
+        count = size if is_bound else max(0, min(size, self.size - position))
         with _named(self.path, "read"):
             data = _read_at(self._descriptor, position, count)
         self._check(position, len(data), count)

@@ -105,18 +105,7 @@ def logs_of(disk: Disk, *, from_log_start: bool = True, with_ends: bool = False)
     if chosen and chosen[0].error is not None and not disk.loose:
         raise _copy_of(chosen[0].error)
     noted = noted_ends(chosen) if with_ends else {}
-    logs = [
-        LogFiles(
-            p.segments,
-            p.log_start_offset if from_log_start else 0,
-            _Snapshots(p),
-            f"{p.topic}-{p.partition}" if p.topic else p.path,
-            p.error,
-            p.path,
-            noted=noted.get(p.path),
-        )
-        for p in chosen
-    ]
+    logs = [_files_of(p, p.log_start_offset if from_log_start else 0, noted.get(p.path)) for p in chosen]
     loose = [
         LogFiles(
             [segment],
@@ -130,6 +119,19 @@ def logs_of(disk: Disk, *, from_log_start: bool = True, with_ends: bool = False)
     ]
     readable = sum(log.error is None for log in logs)
     return logs[:readable] + loose + logs[readable:]
+
+
+def log_of(partition: Partition) -> LogFiles:
+    """Return a partition as a log, from its log start offset on; StorageError if it cannot be listed."""
+    if partition.error is not None:
+        raise _copy_of(partition.error)
+    return _files_of(partition, partition.log_start_offset, None)
+
+
+def _files_of(partition: Partition, log_start: int, noted: NotedEnd | None) -> LogFiles:
+    name = f"{partition.topic}-{partition.partition}" if partition.topic else partition.path
+    snapshots = _Snapshots(partition)
+    return LogFiles(partition.segments, log_start, snapshots, name, partition.error, partition.path, noted=noted)
 
 
 def _copy_of(error: StorageError) -> StorageError:

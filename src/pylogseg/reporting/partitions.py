@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pylogseg.disk.columns import CODEC
-from pylogseg.disk.disk import Disk, OtherFile, Partition, Segment
+from pylogseg.disk.disk import OtherFile, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
 from pylogseg.errors import PylogsegError
 from pylogseg.format.columns import TableColumn, to_row
@@ -27,7 +27,7 @@ from pylogseg.inspect.stats.missing import MissingOffsets
 from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.sketch import Heaviest
 from pylogseg.inspect.stats.tops import Tops
-from pylogseg.reading.logs import LogFiles, logs_of
+from pylogseg.reading.logs import LogFiles, log_of
 from pylogseg.reporting import commands
 from pylogseg.reporting.facts import (
     HotKey,
@@ -287,7 +287,7 @@ def producers_at_end(
     partition: Partition, end: int | None, stats: Stats, is_full: bool
 ) -> tuple[list[ProducerRow], str]:
     """Return the producers of a partition, and the reason (or "") why these may be the ones of an earlier moment."""
-    log: LogFiles = logs_of(Disk((), (partition,), is_named=True))[0]
+    log: LogFiles = log_of(partition)
     if not log.segments or end is None:
         return [], ""
     newest = max((offset for offset in log.snapshots if offset <= end), default=0)

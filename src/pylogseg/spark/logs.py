@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.disk.disk import Partition, Segment
 from pylogseg.disk.listing import open_dir
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -17,7 +17,7 @@ from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind, TopicPartition
 from pylogseg.reading import scan
 from pylogseg.reading.known_losses import NotedEnd, known_losses, noted_ends
-from pylogseg.reading.logs import LogFiles, check_once, logs_of
+from pylogseg.reading.logs import LogFiles, check_once, log_of
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Extent, is_all_damage
 from pylogseg.reading.seek import LogEnd, late_segments
@@ -234,7 +234,7 @@ def raise_for_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
 
 
 def _files_of(log: Partition) -> LogFiles:
-    (files,) = logs_of(Disk((), (log,)))
+    files = log_of(log)
     return files
 
 

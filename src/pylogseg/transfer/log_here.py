@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.disk import Partition
 from pylogseg.disk.lineage.chains import Lineage
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import SmallFile, read_leader_epochs, read_partition_metadata
@@ -16,7 +16,7 @@ from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind
 from pylogseg.log.producers import Producers
-from pylogseg.reading.logs import LogFiles, logs_of
+from pylogseg.reading.logs import LogFiles, log_of
 from pylogseg.reading.producers import producers_at
 from pylogseg.transfer.segment_files import snapshot_file
 
@@ -33,7 +33,7 @@ class LogHere:
     @functools.cached_property
     def log(self) -> LogFiles:
         """The log as readers take it."""
-        return logs_of(Disk((), (self.partition,), is_named=True))[0]
+        return log_of(self.partition)
 
     @property
     def name(self) -> str:

@@ -19,7 +19,7 @@ from pylogseg.format.batches import BatchTable, Mask
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.reading.latest import latest_chunks
-from pylogseg.reading.logs import LogFiles, logs_of
+from pylogseg.reading.logs import LogFiles, log_of
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.selection import Selection
 from pylogseg.reading.state import LENIENT, ReadState
@@ -37,7 +37,7 @@ def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
             notes.add_damage(f"{partition.path}: {partition.error}")
     newest = []
     for number in sorted(by_number):
-        copies = [logs_of(Disk((), (copy,), is_named=True))[0] for copy in by_number[number]]
+        copies = [log_of(copy) for copy in by_number[number]]
         best = max(copies, key=lambda log: log.log_end_offset) if len(copies) > 1 else copies[0]
         if len(copies) > 1:
             notes.append(f"{best.name} lies in {len(copies)} folders: {best.path} is read, which goes furthest")
