@@ -40,7 +40,7 @@ def write(log: Path, table: str) -> None:
 def export(log: Path) -> None:
     """Export the log to Parquet files."""
     with emptied() as out, redirect_stdout(io.StringIO()):
-        words = ["export", str(log), "orders", "--out", str(out), "--jobs", "1"]
+        words = ["export", str(log), "orders", "--out", str(out), "--jobs", "1", "--keep-pages"]  # as `lake` does
         shell.main(words, standalone_mode=False)
 
 

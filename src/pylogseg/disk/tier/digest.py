@@ -1,4 +1,4 @@
-"""The SHA-256 of an object, computed by a thread beside the use of its bytes."""
+"""The SHA-256 of an object; of a large one, a thread computes it beside the use of the bytes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-#: For less, a thread costs more than it saves.
-_SMALL_BYTES = 1 << 20
+#: For less, a thread costs more than it saves: of one step, and of an object, for which the thread is made.
+_SMALL_BYTES, _SMALL_OBJECT_BYTES = 1 << 20, 16 << 20
 
 
 class ObjectDigest:
-    """The SHA-256 of bytes as they come: a thread of its own hashes them, while they are written or more are read.
+    """The SHA-256 of an object, whose bytes come in steps: of a large one, a thread hashes a step beside the next one.
 
     The caller must not change the bytes until the next call.
     """
@@ -20,11 +20,13 @@ class ObjectDigest:
         self._sha256 = hashlib.sha256()
         self._pool: ThreadPoolExecutor | None = None
         self._hashing: Future[None] | None = None
+        self._size = 0
 
     def update(self, data: Any) -> None:
         """Take the next bytes, after the hash of the bytes before them is finished."""
         self._wait()
-        if len(data) < _SMALL_BYTES:
+        self._size += len(data)
+        if len(data) < _SMALL_BYTES or self._size < _SMALL_OBJECT_BYTES:
             self._sha256.update(data)
         else:
             self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="pylogseg-digest")
