@@ -5,9 +5,11 @@ killed, failing and harmed.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.small_files import read_offset_checkpoint
 from pylogseg.disk.stores import FolderStore
+from pylogseg.disk.tier.digest import ObjectDigest
 from pylogseg.disk.tier.point import ArchivedPartition, Point
 from pylogseg.disk.tier.points import list_points
 from pylogseg.errors import RequestError, StorageError
@@ -102,6 +105,21 @@ def test_histories(seed: int, tmp_path: Path) -> None:
 @pytest.fixture
 def disks(tmp_path: Path) -> tuple[list[Path], list[Batch]]:
     return replicas(tmp_path / "disks", 5, segments=3)
+
+
+def test_digests_of_small_and_large_objects() -> None:
+    """A thread hashes a large object from some step on, and ends with it."""
+    data, sizes = random.Random(5).randbytes(2 << 20), [2 << 20] * 10 + [7, 1 << 20]
+    whole, digest = hashlib.sha256(), ObjectDigest()
+    threads = set[bool]()
+    for size in sizes:
+        whole.update(data[:size])
+        digest.update(memoryview(data)[:size])
+        threads.add(any(thread.name.startswith("pylogseg-digest") for thread in threading.enumerate()))
+    assert digest.hexdigest() == whole.hexdigest()
+    digest.close()
+    assert threads == {False, True}
+    assert not any(thread.name.startswith("pylogseg-digest") for thread in threading.enumerate())
 
 
 def test_replicas_are_one_copy(disks: tuple[list[Path], list[Batch]], tmp_path: Path) -> None:
