@@ -59,6 +59,8 @@ _NEVER = 2**63 - 1
 LAST_START = HIGHEST_OFFSET - 2**31
 #: Bytes of a run, which is checked, copied and written in one go; they stay in the processor's cache.
 _RUN_BYTES = 1 << 20
+#: Makes a tuple with names in half of the time: an append makes two.
+_make = tuple.__new__
 _PRODUCER_ID_AT = 43
 
 
@@ -127,7 +129,7 @@ class Appender:
         if run.reason == ALL and (segment := self._run_of) is not None:
             self.write_run(segment, records, run)
             last, start = run.next_offset - 1, state.offsets.log_start
-            return Appended(end, last, run.timestamp, append_time_ms, run.used, start)
+            return _make(Appended, (end, last, run.timestamp, append_time_ms, run.used, start, False))
         if records is None:
             prepared = leader(data, rules, Terms(end, leader_epoch, now_ms, origin), state.folder)
         else:
@@ -197,14 +199,15 @@ class Appender:
             state.take_offline(error)
             raise
         offsets, end = state.offsets, run.next_offset
-        offsets.end = OffsetMetadata(end, segment.base_offset, segment.log.size)
+        offsets.end = _make(OffsetMetadata, (end, segment.base_offset, run.position))
         if offsets.high_watermark.offset >= end:
             offsets.follow_end()
         producers = state.producers
         if run.has_producers:
             producers.extend(run.producer_states())
         producers.map_end_offset = end
-        offsets.note_first_unstable()  # transactions that the high watermark has passed are decided
+        if offsets.first_unstable is not None or producers.first_unstable is not None:
+            offsets.note_first_unstable()  # transactions that the high watermark has passed are decided
         if end - offsets.recovery_point >= state.config.flush_messages:
             self._flusher.flush(end)
 

@@ -56,12 +56,13 @@ class LogMetrics:
 
     def note_append(self, done: Appended) -> None:
         """Count one append."""
-        if done.is_duplicate:
+        first, last, _, _, size, _, is_duplicate = done
+        if is_duplicate:
             self.duplicates += 1
-        elif done.first_offset >= 0:
+        elif first >= 0:
             self.appends += 1
-            self.records += done.last_offset - done.first_offset + 1
-            self.bytes += done.valid_bytes
+            self.records += last - first + 1
+            self.bytes += size
 
     def note_many(self, done: AppendedMany) -> None:
         """Count many batches."""
