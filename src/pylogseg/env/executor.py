@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back, result_of
@@ -222,19 +222,51 @@ class Threads:
 
         with ThreadPoolExecutor(self.jobs - 1, thread_name_prefix="pylogseg") as pool:
             try:
-                waiting = deque((item, _submit(pool, whole, item)) for item in islice(left, 2 * self.jobs))
+                waiting = deque(_Shared(item, whole, pool) for item in islice(left, 2 * self.jobs))
                 while waiting:
-                    item, job = waiting.popleft()
-                    is_ours = _is_free(job)
-                    while not _is_done(job) and _one_of_them(whole, waiting):
+                    job = waiting.popleft()
+                    is_ours = job.is_taken()
+                    while not is_ours and job.outcome is None and any(later.do_free() for later in waiting):
                         pass
-                    results, error = (function(item), None) if is_ours else result_of(job)
-                    waiting.extend((later, _submit(pool, whole, later)) for later in islice(left, 1))
+                    results, error = (function(job.item), None) if is_ours else job.wait()
+                    waiting.extend(_Shared(later, whole, pool) for later in islice(left, 1))
                     yield from results
                     if error is not None:
                         raise error
             finally:
                 _end(pool, stop)
+
+
+class _Shared(Generic[T, R]):
+    """A job that a thread of a pool does, or the caller's own: the one that takes it first."""
+
+    def __init__(self, item: T, work: Callable[[T], R], pool: ThreadPoolExecutor) -> None:
+        self.item, self._work = item, work
+        self._turn = [None]  #: Empty when a thread has taken the job: to take an item out of a list is one step.
+        self.outcome: R | None = None  #: Set when it is done.
+        self._in_pool = _submit(pool, self.do_free)
+
+    def is_taken(self) -> bool:
+        """Take the job; return whether no other thread has."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            return False
+        return True
+
+    def do_free(self) -> bool:
+        """Do the job if no other thread has taken it; return whether this one did."""
+        if not self._turn or not self.is_taken():
+            return False
+        self.outcome = self._work(self.item)
+        return True
+
+    def wait(self) -> R:
+        """Return the outcome of a job that was taken, when it is there."""
+        if self.outcome is None:
+            result_of(self._in_pool)
+        assert self.outcome is not None
+        return self.outcome
 
 
 #: The caller's own thread.
@@ -254,17 +286,6 @@ def choose_executor(executor: Executor | None = None, jobs: int | None = 1) -> E
     return Threads(job_count(jobs)) if executor is None else executor
 
 
-def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> bool:
-    """Do the first of the jobs that nobody has begun; return whether there was one."""
-    for place, (item, job) in enumerate(waiting):
-        if _is_free(job):
-            done: Future[R] = Future()
-            done.set_result(work(item))
-            waiting[place] = item, done
-            return True
-    return False
-
-
 def _submit(pool: ThreadPoolExecutor, function: Callable[..., R], *given: Any) -> Future[R]:
     """Give a job to a pool with interrupts held back: one in between could leave a lock of the pool held."""
     with held_back():
@@ -276,17 +297,6 @@ def _end(pool: ThreadPoolExecutor, stop: threading.Event) -> None:
     with held_back():
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _is_done(job: Future[R]) -> bool:
-    with held_back():
-        return job.done()
-
-
-def _is_free(job: Future[R]) -> bool:
-    """Take back a job that nobody has begun; return whether it was such a one."""
-    with held_back():
-        return job.cancel()
 
 
 def _put(pieces: Handover[bytes | None], piece: bytes) -> None:
