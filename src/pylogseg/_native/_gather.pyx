@@ -248,14 +248,14 @@ def header_spans(
 cdef enum:
     LENT_BYTES = 1 << 17       # less than that an allocator keeps itself
     KEPT = 40                  # pieces of memory that wait to be lent again, those that came back last
-    KEPT_BYTES = 1 << 25       # of all of them
+    KEPT_BYTES = 1 << 26       # of all of them
 
 
 cdef class Lender:
     """Memory for columns, which is lent again once everybody has let go of it.
 
     Allocators give large memory back to the system when it is freed, and the system clears each page before it is touched
-    again: that took up to half of the time of a stream of record batches. Here at most 32 MiB wait.
+    again: that took up to half of the time of a stream of record batches. Here at most 64 MiB wait.
 
     Parameters
     ----------
