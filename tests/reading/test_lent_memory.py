@@ -58,7 +58,7 @@ def test_little_memory_waits() -> None:
         lent.clear()
         before = made
         lent = [lender(size) for _ in range(count)]
-        assert (before + count - made) == min(40, (32 << 20) // size)
+        assert (before + count - made) == min(40, (64 << 20) // size)
         lent.clear()
 
 
