@@ -155,7 +155,8 @@ class FolderStore:
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
         target = self.path(name)
         with _failing(target, "write"):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            if not os.path.isdir(target.parent):
+                target.parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, Path):
                 os.replace(content, target)
             else:
@@ -194,13 +195,14 @@ class FolderStore:
 
     def path(self, name: str) -> Path:
         """Return the path of a name; RequestError if a folder below the root is a link: it lies somewhere else."""
-        target = self.root / name
-        for path in target.parents:
-            if path == self.root:
-                break
-            if path.is_symlink():
-                raise RequestError(f"{path} is a link to {os.readlink(path)}: remove it, or export to where it leads")
-        return target
+        folder = str(self.root)
+        for part in name.split("/")[:-1]:
+            folder = os.path.join(folder, part)
+            if os.path.islink(folder):
+                raise RequestError(
+                    f"{folder} is a link to {os.readlink(folder)}: remove it, or export to where it leads"
+                )
+        return self.root / name
 
 
 @contextlib.contextmanager

@@ -76,8 +76,13 @@ def was_left(path: Path) -> bool:
 
 def create(path: Path) -> IO[bytes]:
     """Open a new file; an existing file or link of this name is removed first, and a link is never followed."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(open_descriptor(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+    name, flags = str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = open_descriptor(name, flags)
+    except FileExistsError:
+        path.unlink(missing_ok=True)
+        descriptor = open_descriptor(name, flags)
+    return os.fdopen(descriptor, "wb")
 
 
 @contextlib.contextmanager
