@@ -225,7 +225,7 @@ class Threads:
                 waiting = deque(_Shared(item, whole, pool) for item in islice(left, 2 * self.jobs))
                 while waiting:
                     job = waiting.popleft()
-                    is_ours = job.is_taken()
+                    is_ours = job.take()
                     while not is_ours and job.outcome is None and any(later.do_free() for later in waiting):
                         pass
                     results, error = (function(job.item), None) if is_ours else job.wait()
@@ -246,7 +246,7 @@ class _Shared(Generic[T, R]):
         self.outcome: R | None = None  #: Set when it is done.
         self._in_pool = _submit(pool, self.do_free)
 
-    def is_taken(self) -> bool:
+    def take(self) -> bool:
         """Take the job; return whether no other thread has."""
         try:
             self._turn.pop()
@@ -256,17 +256,18 @@ class _Shared(Generic[T, R]):
 
     def do_free(self) -> bool:
         """Do the job if no other thread has taken it; return whether this one did."""
-        if not self._turn or not self.is_taken():
+        if not self._turn or not self.take():
             return False
         self.outcome = self._work(self.item)
         return True
 
     def wait(self) -> R:
-        """Return the outcome of a job that was taken, when it is there."""
+        """Return the outcome of a taken job when it is there; the job, which a pool may still hold, lets go of it."""
         if self.outcome is None:
             result_of(self._in_pool)
-        assert self.outcome is not None
-        return self.outcome
+        outcome, self.outcome = self.outcome, None
+        assert outcome is not None
+        return outcome
 
 
 #: The caller's own thread.

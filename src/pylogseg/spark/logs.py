@@ -17,7 +17,7 @@ from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind, TopicPartition
 from pylogseg.reading import scan
 from pylogseg.reading.known_losses import NotedEnd, known_losses, noted_ends
-from pylogseg.reading.logs import LogFiles, check_once, log_of
+from pylogseg.reading.logs import check_once, log_of
 from pylogseg.reading.offset_range import OPEN_END
 from pylogseg.reading.ranges import Extent, is_all_damage
 from pylogseg.reading.seek import LogEnd, late_segments
@@ -230,12 +230,7 @@ def raise_for_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
     if options.reading.on_corrupt != "raise" or options.at_high_watermark:
         return
     with naming_option():
-        scan.check_tail(_files_of(log), end, options.reading.start())
-
-
-def _files_of(log: Partition) -> LogFiles:
-    files = log_of(log)
-    return files
+        scan.check_tail(log_of(log), end, options.reading.start())
 
 
 @contextlib.contextmanager
@@ -256,7 +251,7 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
     For ``read_committed`` the headers after the newest producer snapshot are read.
     """
     skips = options.reading.on_corrupt == "skip"
-    reach = scan.consumer_end(_files_of(log), options.reading.isolation_level, skips=skips)
+    reach = scan.consumer_end(log_of(log), options.reading.isolation_level, skips=skips)
     if not options.at_high_watermark:
         return reach
     end = min(reach.offset, _high_watermark(log))
