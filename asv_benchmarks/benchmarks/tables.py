@@ -1,18 +1,51 @@
-"""Tables of a lakehouse: an audit of one, as its log is."""
+"""Logs as tables: a scan by one thread and by two; an audit of a lakehouse table, as its log is."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import ClassVar
 
 import many_logs
 import numpy as np
 import pyarrow.parquet as pq
+from halves import drained
+from memory import page_faults
 
 import pylogseg
 
 RECORDS = 400_000
+
+
+class Scan:
+    """A dataset of a log that nobody has written to for an hour."""
+
+    params: ClassVar[list[int]] = [1, 2]
+    param_names: ClassVar[list[str]] = ["threads"]
+
+    def setup(self, threads: int) -> None:
+        """Write the log."""
+        self.folder = Path(tempfile.mkdtemp())
+        self.log = many_logs.write_keyed(self.folder, RECORDS)
+        for path in self.log.rglob("*.log"):
+            written = path.stat().st_mtime - 3600
+            os.utime(path, (written, written))
+
+    def teardown(self, threads: int) -> None:
+        """Remove it."""
+        shutil.rmtree(self.folder)
+
+    def time_batches(self, threads: int) -> None:
+        """All columns of all records; two threads share the tasks."""
+        drained(self.log, use_threads=threads > 1)
+
+    def track_page_faults(self, threads: int) -> float:
+        """Pages that the system clears anew: what record batches let go of is lent again."""
+        return page_faults(lambda: self.time_batches(threads))
+
+    track_page_faults.unit = "faults"
 
 
 class Audit:

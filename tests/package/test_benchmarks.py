@@ -18,14 +18,16 @@ FOLDER = Path(__file__).parents[2] / "asv_benchmarks"
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(FOLDER)
-    from benchmarks import engine_logs, offline_commands, state_tables, tables
+    from benchmarks import archive_runs, engine_logs, offline_commands, state_tables, tables
 
     monkeypatch.setattr(engine_logs, "RECORDS", 3000)
     monkeypatch.setattr(engine_logs, "SEGMENTS", 3)
     monkeypatch.setattr(offline_commands, "RECORDS", 3000)
     monkeypatch.setattr(state_tables, "RECORDS", 3000)
     monkeypatch.setattr(tables, "RECORDS", 3000)
-    return {**vars(engine_logs), **vars(offline_commands), **vars(state_tables), **vars(tables)}
+    monkeypatch.setattr(archive_runs, "SEGMENTS", 10)
+    modules = archive_runs, engine_logs, offline_commands, state_tables, tables
+    return {name: kind for module in modules for name, kind in vars(module).items()}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
@@ -33,7 +35,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
     "name",
     [
         *("Appending", "Finding", "Reopened", "Recovering", "Opening", "OfflineReading", "OfflineChanging", "Typed"),
-        *("ClusterState", "Audit"),
+        *("ClusterState", "Audit", "Scan", "Archiving"),
     ],
 )
 def test_each_runs(benchmarks: Any, name: str) -> None:
