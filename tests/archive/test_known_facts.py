@@ -20,6 +20,7 @@ from helpers.shell import pylogseg as shell
 
 from pylogseg.archive import list_points, open_archive, read_point, write
 from pylogseg.disk.disk import Segment
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.reading.arrow.encode import encode
 
 Harm = Callable[[Path], None]
@@ -149,8 +150,13 @@ def test_segments_alone_have_the_leader_epochs_of_their_batches(tmp_path: Path) 
     assert shell("verify", out).code == 0
 
 
-def test_segments_alone_that_did_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No run opens them again; one that was written in place, with as many bytes, is read again."""
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_segments_that_did_not_change(has_checkpoint: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run opens them again; one that was written in place, with as many bytes, is read again.
+
+    In a broker's log directory the file of leader epochs is missing if batches have any: there, none of them has.
+    """
+    old, new = (-1, -1) if has_checkpoint else (3, 5)
     disk, archive, log = tmp_path / "disk", tmp_path / "archive", tmp_path / "disk" / "t-0"
     log.mkdir(parents=True)
     (disk / "meta.properties").write_text(f"version=1\ncluster.id={'c' * 22}\nnode.id=1\n")
@@ -160,15 +166,18 @@ def test_segments_alone_that_did_not_change(tmp_path: Path, monkeypatch: pytest.
         (log / f"{base:020d}.log").write_bytes(data)
         time.sleep(0.05)  # a change has the time of the clock's last tick
 
-    segment(0, 3)
-    segment(3, 5)
+    segment(0, old)
+    segment(3, new)
+    if has_checkpoint:
+        (disk / CHECKPOINTS[0]).write_bytes(encode_offset_checkpoint({("t", 0): 6}))
     first = write(disk, archive, to_end=True).point
     with monkeypatch.context() as patch:
         patch.setattr(Segment, "open", lambda self: pytest.fail(f"{self.path} was opened"))
         assert write(disk, archive, to_end=True).point.partitions == first.partitions
     segment(3, 6)
     changed = write(disk, archive, to_end=True).point.partitions[0]
-    assert (first.partitions[0].epochs, changed.epochs) == (((3, 0), (5, 3)), ((3, 0), (6, 3)))
+    before = () if has_checkpoint else ((3, 0), (5, 3))
+    assert (first.partitions[0].epochs, changed.epochs) == (before, (*before[:1], (6, 3)))
 
 
 @pytest.mark.parametrize("harm", [empty, zeros, cut_behind_the_version, garbage, folder, absent])

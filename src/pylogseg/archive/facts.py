@@ -99,10 +99,11 @@ def _end_in_indexes(part: Partition) -> int:
 def _take_epochs(copy: SeenCopy, past: Past, seen: SeenCluster) -> None:
     part, file = copy.partition, copy.epochs_file
     checkpoints = Checkpoints(part.files, os.path.dirname(part.path))
-    is_same_disk = seen.disks[copy.disk].path == past.path
-    if is_same_disk and needs_no_epochs(part, file.state, checkpoints) and _is_archived(part, past):
-        copy.epochs = [EpochEntry(*entry) for entry in past.partition.epochs] if past.partition else []
-        return
+    if past.partition is not None and not file.is_damaged and seen.disks[copy.disk].path == past.path:
+        known = past.partition.epochs  # none if no batch has an epoch
+        if (not known or needs_no_epochs(part, file.state, checkpoints)) and _is_archived(part, past):
+            copy.epochs = [EpochEntry(*entry) for entry in known]
+            return
     reports = [header_report(segment) for segment in part.segments]
     now = read_leader_epochs(part.files, part.path)
     if now.value:  # a broker has written it meanwhile
