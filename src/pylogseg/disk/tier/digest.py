@@ -6,8 +6,8 @@ import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-#: For less, a thread costs more than it saves: of one step, and of an object, for which the thread is made.
-_SMALL_BYTES, _SMALL_OBJECT_BYTES = 1 << 20, 16 << 20
+#: For a smaller step, or an object of one such step, a thread costs more than it saves.
+_SMALL_BYTES = 3 << 19
 
 
 class ObjectDigest:
@@ -20,13 +20,11 @@ class ObjectDigest:
         self._sha256 = hashlib.sha256()
         self._pool: ThreadPoolExecutor | None = None
         self._hashing: Future[None] | None = None
-        self._size = 0
 
     def update(self, data: Any) -> None:
         """Take the next bytes, after the hash of the bytes before them is finished."""
         self._wait()
-        self._size += len(data)
-        if len(data) < _SMALL_BYTES or self._size < _SMALL_OBJECT_BYTES:
+        if len(data) < _SMALL_BYTES:
             self._sha256.update(data)
         else:
             self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="pylogseg-digest")
