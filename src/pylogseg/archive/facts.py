@@ -100,9 +100,9 @@ def _take_epochs(copy: SeenCopy, past: Past, seen: SeenCluster) -> None:
     part, file = copy.partition, copy.epochs_file
     checkpoints = Checkpoints(part.files, os.path.dirname(part.path))
     if past.partition is not None and not file.is_damaged and seen.disks[copy.disk].path == past.path:
-        known = past.partition.epochs  # none if no batch has an epoch
-        if (not known or needs_no_epochs(part, file.state, checkpoints)) and _is_archived(part, past):
-            copy.epochs = [EpochEntry(*entry) for entry in known]
+        epochs = past.partition.epochs  # none if no batch has one
+        if (not epochs or needs_no_epochs(part, file.state, checkpoints)) and _is_archived(part, past):
+            copy.epochs = [EpochEntry(*entry) for entry in epochs]
             return
     reports = [header_report(segment) for segment in part.segments]
     now = read_leader_epochs(part.files, part.path)
