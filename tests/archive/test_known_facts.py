@@ -134,12 +134,24 @@ def test_what_takes_the_place_of_leader_epochs(prepared: Path, tmp_path: Path) -
     assert not list(disk.glob("*/leader-epoch-checkpoint"))
 
 
+def bare_log(disk: Path) -> Path:
+    """Make a log directory that knows its cluster, with a folder for the segments of a partition."""
+    log = disk / "t-0"
+    log.mkdir(parents=True)
+    (disk / "meta.properties").write_text(f"version=1\ncluster.id={'c' * 22}\nnode.id=1\n")
+    return log
+
+
+def write_segment(log: Path, base: int, epoch: int) -> None:
+    data = encode([(1, b"k", b"v")] * 3, base_offset=base, leader_epoch=epoch)
+    (log / f"{base:020d}.log").write_bytes(data)
+    time.sleep(0.05)  # a change has the time of the clock's last tick
+
+
 def test_segments_alone_have_the_leader_epochs_of_their_batches(tmp_path: Path) -> None:
     """A folder without any file beside its segments needs no checkpoint; the log that is restored of it has one."""
-    log, out = tmp_path / "disk" / "t-0", tmp_path / "out"
-    log.mkdir(parents=True)
+    log, out = bare_log(tmp_path / "disk"), tmp_path / "out"
     out.mkdir()
-    (tmp_path / "disk" / "meta.properties").write_text(f"version=1\ncluster.id={'c' * 22}\nnode.id=1\n")
     leaders = enumerate([3, 3, 5])
     batches = (encode([(1, b"k", b"v")], base_offset=offset, leader_epoch=epoch) for offset, epoch in leaders)
     (log / f"{0:020d}.log").write_bytes(b"".join(batches))
@@ -157,27 +169,33 @@ def test_segments_that_did_not_change(has_checkpoint: bool, tmp_path: Path, monk
     In a broker's log directory the file of leader epochs is missing if batches have any: there, none of them has.
     """
     old, new = (-1, -1) if has_checkpoint else (3, 5)
-    disk, archive, log = tmp_path / "disk", tmp_path / "archive", tmp_path / "disk" / "t-0"
-    log.mkdir(parents=True)
-    (disk / "meta.properties").write_text(f"version=1\ncluster.id={'c' * 22}\nnode.id=1\n")
+    disk, archive, log = tmp_path / "disk", tmp_path / "archive", bare_log(tmp_path / "disk")
 
-    def segment(base: int, epoch: int) -> None:
-        data = encode([(1, b"k", b"v")] * 3, base_offset=base, leader_epoch=epoch)
-        (log / f"{base:020d}.log").write_bytes(data)
-        time.sleep(0.05)  # a change has the time of the clock's last tick
-
-    segment(0, old)
-    segment(3, new)
+    write_segment(log, 0, old)
+    write_segment(log, 3, new)
     if has_checkpoint:
         (disk / CHECKPOINTS[0]).write_bytes(encode_offset_checkpoint({("t", 0): 6}))
     first = write(disk, archive, to_end=True).point
     with monkeypatch.context() as patch:
         patch.setattr(Segment, "open", lambda self: pytest.fail(f"{self.path} was opened"))
         assert write(disk, archive, to_end=True).point.partitions == first.partitions
-    segment(3, 6)
+    write_segment(log, 3, 6)
     changed = write(disk, archive, to_end=True).point.partitions[0]
     before = () if has_checkpoint else ((3, 0), (5, 3))
     assert (first.partitions[0].epochs, changed.epochs) == (before, (*before[:1], (6, 3)))
+
+
+def test_a_disk_that_the_newest_point_did_not_see(tmp_path: Path) -> None:
+    """Its partitions are of an older point: what was written on it between both is read."""
+    disk, other, archive = tmp_path / "disk", tmp_path / "other", tmp_path / "archive"
+    log = bare_log(disk)
+    write_segment(log, 0, 3)
+    write_segment(bare_log(other).rename(other / "u-0"), 0, 1)
+    write(disk, archive, to_end=True)
+    write_segment(log, 0, 4)
+    assert "t-0" in str(write(other, archive, to_end=True).faults)
+    partitions = write([disk, other], archive, to_end=True).point.partitions
+    assert {part.name: part.epochs for part in partitions} == {"t-0": ((4, 0),), "u-0": ((1, 0),)}
 
 
 @pytest.mark.parametrize("harm", [empty, zeros, cut_behind_the_version, garbage, folder, absent])

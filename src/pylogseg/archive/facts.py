@@ -99,10 +99,11 @@ def _end_in_indexes(part: Partition) -> int:
 def _take_epochs(copy: SeenCopy, past: Past, seen: SeenCluster) -> None:
     part, file = copy.partition, copy.epochs_file
     checkpoints = Checkpoints(part.files, os.path.dirname(part.path))
-    if past.partition is not None and not file.is_damaged and seen.disks[copy.disk].path == past.path:
-        epochs = past.partition.epochs  # none if no batch has one
-        if (not epochs or needs_no_epochs(part, file.state, checkpoints)) and _is_archived(part, past):
-            copy.epochs = [EpochEntry(*entry) for entry in epochs]
+    before = None if past.lost or file.is_damaged else past.partition
+    if before is not None and seen.disks[copy.disk].path == past.path:
+        needs_none = not before.epochs or needs_no_epochs(part, file.state, checkpoints)  # or no batch has one
+        if needs_none and _has_all_of(before, part) and _is_older(part, past.time_ms):
+            copy.epochs = [EpochEntry(*entry) for entry in before.epochs]
             return
     reports = [header_report(segment) for segment in part.segments]
     now = read_leader_epochs(part.files, part.path)
@@ -120,22 +121,26 @@ def _take_epochs(copy: SeenCopy, past: Past, seen: SeenCluster) -> None:
     copy.doubts.append(f"{problem}: the point has the leader epochs of the batches; {remedy}")
 
 
-def _is_archived(part: Partition, past: Past) -> bool:
-    """Check whether the newest point has each byte of a partition, and no segment has changed since that run began."""
-    if past.partition is None or past.lost:
-        return False
+def _has_all_of(archived: ArchivedPartition, part: Partition) -> bool:
+    """Check whether the newest point has as many bytes of each segment.
+
+    A partition with a fault may be of an older point, whose disk was not there at the newest one.
+    """
     bases = [segment.base_offset for segment in part.segments]
     sizes = [0] * len(bases)
-    for piece in past.partition.segments:
+    for piece in archived.segments:
         if (at := bisect_right(bases, piece.base_offset) - 1) >= 0:
             sizes[at] += piece.size
-    if sizes != [segment.size for segment in part.segments]:
-        return False
+    return not archived.fault and sizes == [segment.size for segment in part.segments]
+
+
+def _is_older(part: Partition, time_ms: int) -> bool:
+    """Check whether no segment was changed at a time or later, as far as the clock of its disk tells."""
     try:
         changes = [os.stat(segment.path).st_ctime_ns for segment in part.segments]
     except OSError:
         return False
-    return max(changes) < past.time_ms * 1_000_000 - filesystem.SETTLED_NS
+    return max(changes) < time_ms * 1_000_000 - filesystem.SETTLED_NS
 
 
 def _join_epochs(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[EpochEntry]:
