@@ -111,15 +111,19 @@ def test_digests_of_small_and_large_objects() -> None:
     """A thread hashes a large object from the first large step on, and ends with it."""
     data, sizes = random.Random(5).randbytes(2 << 20), [1 << 20, 2 << 20, 2 << 20, 7, 1 << 20]
     whole, digest = hashlib.sha256(), ObjectDigest()
+
+    def has_thread() -> bool:
+        return any(thread.name.startswith("pylogseg-digest") for thread in threading.enumerate())
+
     threads = set[bool]()
     for size in sizes:
         whole.update(data[:size])
         digest.update(memoryview(data)[:size])
-        threads.add(any(thread.name.startswith("pylogseg-digest") for thread in threading.enumerate()))
+        threads.add(has_thread())
     assert digest.hexdigest() == whole.hexdigest()
     digest.close()
     assert threads == {False, True}
-    assert not any(thread.name.startswith("pylogseg-digest") for thread in threading.enumerate())
+    assert not has_thread()
 
 
 def test_replicas_are_one_copy(disks: tuple[list[Path], list[Batch]], tmp_path: Path) -> None:

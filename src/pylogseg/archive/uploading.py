@@ -171,10 +171,11 @@ def _as_before(
     """
     name = stem + SUFFIXES[2]
     old = job.store.read(name)
-    with contextlib.suppress(CorruptionError):
-        made = beside(parse_manifest(old, job.store.name(name)).segment.event_timestamp_ms) if old else None
-        if made is not None and made[1] == old:
-            return made
+    if old:
+        with contextlib.suppress(CorruptionError):
+            made = beside(parse_manifest(old, job.store.name(name)).segment.event_timestamp_ms)
+            if made[1] == old:
+                return made
     for time_ms in () if archived is None else reversed(job.times_ms):
         made = beside(time_ms)
         if archived is not None and archived.manifest.is_of(len(made[1]), hashlib.sha256(made[1]).hexdigest()):

@@ -229,7 +229,7 @@ class Threads:
                     while not is_ours and job.outcome is None and any(later.do_free() for later in waiting):
                         pass
                     results, error = (function(job.item), None) if is_ours else job.wait()
-                    waiting.extend(_Shared(later, whole, pool) for later in islice(left, 1))
+                    waiting.extend(_Shared(item, whole, pool) for item in islice(left, 1))
                     yield from results
                     if error is not None:
                         raise error
@@ -242,21 +242,17 @@ class _Shared(Generic[T, R]):
 
     def __init__(self, item: T, work: Callable[[T], R], pool: ThreadPoolExecutor) -> None:
         self.item, self._work = item, work
-        self._turn = [None]  #: Empty when a thread has taken the job: to take an item out of a list is one step.
+        self._taken = threading.Lock()  #: Held for good by the thread that takes the job.
         self.outcome: R | None = None  #: Set when it is done.
         self._in_pool = _submit(pool, self.do_free)
 
     def take(self) -> bool:
         """Take the job; return whether no other thread has."""
-        try:
-            self._turn.pop()
-        except IndexError:
-            return False
-        return True
+        return self._taken.acquire(blocking=False)
 
     def do_free(self) -> bool:
         """Do the job if no other thread has taken it; return whether this one did."""
-        if not self._turn or not self.take():
+        if not self.take():
             return False
         self.outcome = self._work(self.item)
         return True

@@ -206,8 +206,7 @@ class Appender:
         if run.has_producers:
             producers.extend(run.producer_states())
         producers.map_end_offset = end
-        if offsets.first_unstable is not None or producers.first_unstable is not None:
-            offsets.note_first_unstable()  # transactions that the high watermark has passed are decided
+        offsets.note_first_unstable()  # transactions that the high watermark has passed are decided
         if end - offsets.recovery_point >= state.config.flush_messages:
             self._flusher.flush(end)
 

@@ -144,11 +144,9 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
         return self._file is not None
 
     def _extend(self, entries: bytes) -> None:
-        """Add encoded entries, for which there is room, to the open file."""
-        file, size = self._file, self._entry_bytes
-        if file is None:
-            file = self._open()
-        file.put(self._count * size, entries)
+        """Add encoded entries, for which there is room."""
+        size = self._entry_bytes
+        self.file.put(self._count * size, entries)
         self._count += len(entries) // size
         self._unsynced = True
 

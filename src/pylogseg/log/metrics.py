@@ -56,13 +56,12 @@ class LogMetrics:
 
     def note_append(self, done: Appended) -> None:
         """Count one append."""
-        first, last, _, _, size, _, is_duplicate = done
-        if is_duplicate:
+        if done.is_duplicate:
             self.duplicates += 1
-        elif first >= 0:
+        elif done.first_offset >= 0:
             self.appends += 1
-            self.records += last - first + 1
-            self.bytes += size
+            self.records += done.last_offset - done.first_offset + 1
+            self.bytes += done.valid_bytes
 
     def note_many(self, done: AppendedMany) -> None:
         """Count many batches."""

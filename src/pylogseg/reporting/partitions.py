@@ -27,7 +27,7 @@ from pylogseg.inspect.stats.missing import MissingOffsets
 from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.sketch import Heaviest
 from pylogseg.inspect.stats.tops import Tops
-from pylogseg.reading.logs import LogFiles, log_of
+from pylogseg.reading.logs import log_of
 from pylogseg.reporting import commands
 from pylogseg.reporting.facts import (
     HotKey,
@@ -287,7 +287,7 @@ def producers_at_end(
     partition: Partition, end: int | None, stats: Stats, is_full: bool
 ) -> tuple[list[ProducerRow], str]:
     """Return the producers of a partition, and the reason (or "") why these may be the ones of an earlier moment."""
-    log: LogFiles = log_of(partition)
+    log = log_of(partition)
     if not log.segments or end is None:
         return [], ""
     newest = max((offset for offset in log.snapshots if offset <= end), default=0)

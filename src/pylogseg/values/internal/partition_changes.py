@@ -141,7 +141,7 @@ class _Joined:
             text = b"".join(bytes(data) for _, _, data, _ in self._nodes(name, True))
             return lambda row: [text[_UUID * k : _UUID * (k + 1)].decode() for k in range(ends[row], ends[row + 1])]
         items = np.concatenate([np.frombuffer(data, np.int32) for _, _, data, _ in self._nodes(name, True)])
-        return lambda row: list(items[ends[row] : ends[row + 1]].tolist())
+        return lambda row: items[ends[row] : ends[row + 1]].tolist()
 
     def keys(self) -> tuple[list[TopicPartition], _Longs]:
         """The partitions, and for each row which one it is of."""
